@@ -1,0 +1,74 @@
+// Package cpu is the host as a device: kernels in portable Go.
+//
+// Results have the same bits for every number of threads: each kernel cuts its
+// work into chunks whose bounds depend on the shapes alone, and adds partial
+// results in the order of the chunks. Products that are added are written
+// float32(x*y) or float64(x*y), so that no compiler fuses them and every
+// architecture computes the same.
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// Device computes on the host. It may be used by many goroutines at once.
+type Device struct {
+	*workers
+	buffers buffers
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Option sets up a device.
+type Option func(*config)
+
+type config struct{ threads int }
+
+// Threads sets how many threads a kernel may use; the default, also for n < 1,
+// is GOMAXPROCS at the time of New. It changes the speed and never the result.
+func Threads(n int) Option { return func(c *config) { c.threads = n } }
+
+// New makes a device with its own worker goroutines, which end when it is
+// closed or no longer reachable.
+func New(opts ...Option) *Device {
+	c := config{}
+	for _, o := range opts {
+		if o != nil {
+			o(&c)
+		}
+	}
+	if c.threads < 1 {
+		c.threads = runtime.GOMAXPROCS(0)
+	}
+	d := &Device{workers: startWorkers(c.threads)}
+	// The workers hold no reference to d, so they can be ended when d is garbage.
+	runtime.AddCleanup(d, func(w *workers) { w.stop() }, d.workers)
+	return d
+}
+
+// Close ends the worker goroutines. Kernels may still be called and then run
+// on the caller's thread alone. It is safe to call more than once.
+func (d *Device) Close() error {
+	d.stop()
+	return nil
+}
+
+// Name is tensor.CPU.
+func (d *Device) Name() tensor.Device { return tensor.CPU }
+
+// Sync returns at once: every kernel is complete when its call returns.
+func (d *Device) Sync(ctx context.Context) error { return ctx.Err() }
+
+// bytesOf is the memory of a tensor that a check has found to lie on the host.
+func bytesOf(t *tensor.Tensor) ([]byte, error) {
+	h, ok := t.Memory().(*tensor.Host)
+	if !ok {
+		return nil, &tensor.ArgError{Op: "cpu", Arg: "memory", Got: fmt.Sprintf("%T", t.Memory()), Want: "host memory", Kind: tensor.ErrDevice}
+	}
+	return h.Bytes(), nil
+}

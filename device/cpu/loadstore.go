@@ -1,0 +1,120 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// real is the type arithmetic is done in.
+type real interface{ float32 | float64 }
+
+// tile is how many elements a kernel widens at a time: small enough for the
+// first cache, large enough to hide the switch over the dtype.
+const tile = 512
+
+// elems is a byte buffer as elements of type T.
+func elems[T any](b []byte) []T {
+	if len(b) == 0 {
+		return nil
+	}
+	var z T
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(z)))
+}
+
+// load widens len(dst) elements of dtype d that lie at index at, at+stride, ... of b.
+func load[F real](dst []F, b []byte, d tensor.DType, at, stride int) {
+	switch d {
+	case tensor.Float32:
+		loadAs(dst, elems[float32](b), at, stride)
+	case tensor.Float64:
+		loadAs(dst, elems[float64](b), at, stride)
+	case tensor.Int32:
+		loadAs(dst, elems[int32](b), at, stride)
+	case tensor.Int64:
+		loadAs(dst, elems[int64](b), at, stride)
+	case tensor.BFloat16:
+		src := elems[uint16](b)
+		if stride == 1 {
+			for i, h := range src[at : at+len(dst)] {
+				dst[i] = F(tensor.BFloat16ToFloat32(h))
+			}
+			return
+		}
+		for i := range dst {
+			dst[i] = F(tensor.BFloat16ToFloat32(src[at+i*stride]))
+		}
+	case tensor.Float16:
+		src := elems[uint16](b)
+		if stride == 1 {
+			for i, h := range src[at : at+len(dst)] {
+				dst[i] = F(float16Table[h])
+			}
+			return
+		}
+		for i := range dst {
+			dst[i] = F(float16Table[src[at+i*stride]])
+		}
+	}
+}
+
+func loadAs[F real, T float32 | float64 | int32 | int64](dst []F, src []T, at, stride int) {
+	if stride == 1 {
+		src = src[at : at+len(dst)]
+		for i := range dst {
+			dst[i] = F(src[i])
+		}
+		return
+	}
+	for i := range dst {
+		dst[i] = F(src[at+i*stride])
+	}
+}
+
+// store rounds src once to dtype d, a floating-point type, at index at, at+stride, ... of b.
+func store[F real](b []byte, d tensor.DType, at, stride int, src []F) {
+	switch d {
+	case tensor.Float32:
+		storeAs(elems[float32](b), at, stride, src)
+	case tensor.Float64:
+		storeAs(elems[float64](b), at, stride, src)
+	case tensor.BFloat16:
+		storeHalf(elems[uint16](b), at, stride, src, tensor.BFloat16FromFloat32, tensor.BFloat16FromFloat64)
+	case tensor.Float16:
+		storeHalf(elems[uint16](b), at, stride, src, tensor.Float16FromFloat32, tensor.Float16FromFloat64)
+	}
+}
+
+func storeAs[F real, T float32 | float64](dst []T, at, stride int, src []F) {
+	if stride == 1 {
+		dst = dst[at : at+len(src)]
+		for i, x := range src {
+			dst[i] = T(x)
+		}
+		return
+	}
+	for i, x := range src {
+		dst[at+i*stride] = T(x)
+	}
+}
+
+func storeHalf[F real](dst []uint16, at, stride int, src []F, from32 func(float32) uint16, from64 func(float64) uint16) {
+	switch src := any(src).(type) {
+	case []float32:
+		for i, x := range src {
+			dst[at+i*stride] = from32(x)
+		}
+	case []float64:
+		for i, x := range src {
+			dst[at+i*stride] = from64(x)
+		}
+	}
+}
+
+// float16Table widens a binary16 by one look-up: 256 KiB, made once.
+var float16Table = func() (t [1 << 16]float32) {
+	for i := range t {
+		t[i] = tensor.Float16ToFloat32(uint16(i))
+	}
+	return t
+}()

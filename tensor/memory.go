@@ -1,0 +1,118 @@
+package tensor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Device names a place where memory lies and kernels run: "cpu" or "ascend:0".
+// It is a small comparable value; the zero value is no device.
+type Device struct {
+	kind  string
+	index int
+}
+
+// CPU is the host.
+var CPU = Device{kind: "cpu"}
+
+// NewDevice names the index-th device of a kind.
+func NewDevice(kind string, index int) Device { return Device{kind: kind, index: index} }
+
+// ParseDevice reads "cpu", "ascend" or "ascend:1". A bad name is an error that wraps [ErrDevice].
+func ParseDevice(name string) (Device, error) {
+	kind, num, numbered := strings.Cut(name, ":")
+	index := 0
+	if numbered {
+		n, err := strconv.Atoi(num)
+		if err != nil || n < 0 || strings.HasPrefix(num, "+") {
+			kind = ""
+		}
+		index = n
+	}
+	ok := kind != "" && !(kind == "cpu" && numbered)
+	for _, c := range kind {
+		ok = ok && c >= 'a' && c <= 'z'
+	}
+	if !ok {
+		return Device{}, &ArgError{Op: "tensor.ParseDevice", Arg: "name", Got: fmt.Sprintf("%q", name),
+			Want: "a device such as cpu or ascend:0", Kind: ErrDevice}
+	}
+	return Device{kind: kind, index: index}, nil
+}
+
+// Kind is the device's kind, such as "cpu".
+func (d Device) Kind() string { return d.kind }
+
+// Index tells devices of one kind apart.
+func (d Device) Index() int { return d.index }
+
+func (d Device) String() string {
+	switch d.kind {
+	case "":
+		return "no device"
+	case "cpu":
+		return "cpu"
+	}
+	return d.kind + ":" + strconv.Itoa(d.index)
+}
+
+// Memory is a block of bytes somewhere. All tensors over it share its version,
+// a counter that whoever writes to the memory moves on. An implementation
+// embeds [WriteCounter].
+type Memory interface {
+	Device() Device
+	Size() int       // bytes
+	Version() uint64 // how often it was written
+	Written()        // counts one more write
+}
+
+// WriteCounter counts writes, for implementations of [Memory] to embed.
+type WriteCounter struct{ n atomic.Uint64 }
+
+// Version is the number of writes so far.
+func (v *WriteCounter) Version() uint64 { return v.n.Load() }
+
+// Written counts one more write.
+func (v *WriteCounter) Written() { v.n.Add(1) }
+
+// Host is memory of the host, aligned to 64 bytes. The Go garbage collector
+// keeps it while a tensor refers to it.
+type Host struct {
+	WriteCounter
+	bytes []byte
+}
+
+// NewHost makes n zeroed bytes. A negative n is taken as 0.
+func NewHost(n int) *Host {
+	if n <= 0 {
+		return &Host{}
+	}
+	const align = 64
+	words := make([]uint64, (n+align-1)/8+1)
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
+	skip := int(-uintptr(unsafe.Pointer(&raw[0])) & (align - 1))
+	return &Host{bytes: raw[skip : skip+n : skip+n]}
+}
+
+// WrapHost is memory over existing bytes, for a device that reuses its
+// buffers. The first byte must be aligned to 8 bytes, else WrapHost copies.
+func WrapHost(b []byte) *Host {
+	if len(b) > 0 && uintptr(unsafe.Pointer(&b[0]))%8 != 0 {
+		h := NewHost(len(b))
+		copy(h.bytes, b)
+		return h
+	}
+	return &Host{bytes: b}
+}
+
+// Device is CPU.
+func (h *Host) Device() Device { return CPU }
+
+// Size is the number of bytes.
+func (h *Host) Size() int { return len(h.bytes) }
+
+// Bytes is the memory itself, for devices. Whoever writes to it calls Written.
+func (h *Host) Bytes() []byte { return h.bytes }
