@@ -1,0 +1,52 @@
+package autograd
+
+import (
+	"reflect"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// Node is a recorded operation: a pointer to a struct whose fields are its
+// arguments and what its backward needs.
+type Node interface {
+	// Backward gives the gradient of each operand from grad, the gradient of
+	// the result, which it must not write to. Where want is false it gives nil.
+	// A gradient has its operand's shape; for a 16-bit operand its dtype may be
+	// float32. It may be grad itself or a view of it. After a failure of s the
+	// result is ignored.
+	Backward(s *device.Stream, grad *tensor.Tensor, want []bool) []*tensor.Tensor
+}
+
+var (
+	tensorType  = reflect.TypeFor[*tensor.Tensor]()
+	tensorsType = reflect.TypeFor[[]*tensor.Tensor]()
+)
+
+// savedTensors finds the tensors in a node's fields, so that no node can
+// forget to say what it saved.
+func savedTensors(n Node) []*tensor.Tensor {
+	v := reflect.ValueOf(n)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return nil
+	}
+	return appendSaved(nil, v.Elem())
+}
+
+func appendSaved(saved []*tensor.Tensor, v reflect.Value) []*tensor.Tensor {
+	switch {
+	case v.Type() == tensorType:
+		if p := (*tensor.Tensor)(v.UnsafePointer()); p != nil {
+			saved = append(saved, p)
+		}
+	case v.Type() == tensorsType:
+		for i := range v.Len() {
+			saved = appendSaved(saved, v.Index(i))
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			saved = appendSaved(saved, v.Field(i))
+		}
+	}
+	return saved
+}

@@ -1,0 +1,277 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// Failures of a tape, for errors.Is.
+var (
+	ErrOtherTape     = errors.New("operands belong to different tapes")
+	ErrBackwardTwice = errors.New("backward was already called on this tape")
+	ErrNoBackward    = errors.New("the operation has no backward")
+	ErrNotScalar     = errors.New("backward of a non-scalar needs a seed gradient")
+	ErrModified      = errors.New("a tensor that backward needs was written after it was saved")
+	ErrDropped       = errors.New("the tensor was dropped by Backward; Keep it")
+)
+
+// OpError is the failure of an operation on a tape.
+type OpError struct {
+	Op       string // the operation, such as "matmul"
+	Operands string // shapes and dtypes
+	Where    string // file:line of the caller
+	Err      error
+}
+
+func (e *OpError) Error() string {
+	s := e.Err.Error()
+	if e.Op != "" && !strings.HasPrefix(s, e.Op+":") {
+		s = e.Op + ": " + s
+	}
+	if e.Operands != "" {
+		s += " [operands " + e.Operands + "]"
+	}
+	if e.Where != "" {
+		s += " (" + e.Where + ")"
+	}
+	return s
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Tape records the operations of one step on one device. It belongs to one
+// goroutine; use by two at once is a failure. Its stream's methods compute
+// without recording.
+type Tape struct {
+	*device.Stream
+	leaves   map[*tensor.Tensor]*Var
+	steps    []step
+	backward bool // Backward was called
+	op       string
+	operands []*Var
+	dead     Var // what operations return after a failure
+}
+
+// step is one recorded operation.
+type step struct {
+	op      string
+	node    Node
+	in      []*Var
+	out     *Var
+	saved   []*tensor.Tensor
+	version []uint64 // of the saved tensors when they were saved
+	pcs     [callDepth]uintptr
+}
+
+const callDepth = 12
+
+// NewTape starts a step on dev. Cancelling ctx stops it within a kernel; a nil
+// ctx is context.Background(). Release must be called when the step is done.
+func NewTape(ctx context.Context, dev device.Device) *Tape {
+	t := &Tape{Stream: device.NewStream(ctx, dev), leaves: map[*tensor.Tensor]*Var{}}
+	t.dead = Var{tape: t, step: -1}
+	t.OnFailure(t.explain)
+	return t
+}
+
+// explain adds operation, operands and the caller's place to a failure.
+func (t *Tape) explain(err error) error {
+	var known *OpError
+	if errors.As(err, &known) {
+		return err
+	}
+	var pcs [2 * callDepth]uintptr
+	n := runtime.Callers(3, pcs[:])
+	return &OpError{Op: t.op, Operands: describe(t.operands), Where: place(pcs[:n]), Err: err}
+}
+
+func describe(vs []*Var) string {
+	var parts []string
+	for i, v := range vs {
+		if i == 6 {
+			parts = append(parts, fmt.Sprintf("and %d more", len(vs)-i))
+			break
+		}
+		if v != nil && v.value != nil {
+			parts = append(parts, v.value.String())
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+const module = "github.com/lamina-go/lamina/"
+
+// place is the first caller outside the packages that operations are made of.
+func place(pcs []uintptr) string {
+	frames := runtime.CallersFrames(pcs)
+	for {
+		f, more := frames.Next()
+		inside := strings.HasPrefix(f.Function, "runtime.")
+		if rest, ok := strings.CutPrefix(f.Function, module); ok {
+			pkg, _, _ := strings.Cut(rest, ".")
+			switch pkg {
+			case "tensor", "device", "autograd", "ops", "ops/blockattnres", "nn", "optim":
+				inside = !strings.HasSuffix(f.File, "_test.go")
+			}
+		}
+		if f.Function != "" && !inside {
+			return filepath.Base(f.File) + ":" + fmt.Sprint(f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// Watch puts a floating-point tensor on the tape as a leaf that gets a
+// gradient. The same *tensor.Tensor gives the same Var.
+func (t *Tape) Watch(x *tensor.Tensor) *Var { return t.leaf(x, true) }
+
+// Const puts a tensor on the tape as a leaf without a gradient. A tensor that
+// was watched stays watched.
+func (t *Tape) Const(x *tensor.Tensor) *Var { return t.leaf(x, false) }
+
+func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
+	if t == nil {
+		return nil
+	}
+	t.op, t.operands = "watch", nil
+	if !wants {
+		t.op = "const"
+	}
+	if t.Err() != nil {
+		return &t.dead
+	}
+	if x == nil {
+		return t.Fails(&tensor.ArgError{Arg: "tensor", Got: "nil", Want: "a tensor", Kind: tensor.ErrMissing})
+	}
+	if x.Device() != t.Device().Name() {
+		return t.Fails(&tensor.ArgError{Arg: "tensor", Got: "on " + x.Device().String(), Want: "on " + t.Device().Name().String(), Kind: tensor.ErrDevice})
+	}
+	if wants && !x.DType().IsFloat() {
+		return t.Fails(&tensor.ArgError{Arg: "tensor", Got: x.DType().String(), Want: "a floating-point type", Kind: tensor.ErrDType})
+	}
+	var v *Var
+	t.Run(func(context.Context, device.Device) error {
+		if v = t.leaves[x]; v == nil {
+			v = &Var{tape: t, value: x, step: -1, wants: wants}
+			t.leaves[x] = v
+		} else if wants && !v.wants {
+			return &tensor.ArgError{Arg: "tensor", Got: "a constant of this tape", Want: "Watch before Const", Kind: tensor.ErrValue}
+		}
+		return nil
+	})
+	if v == nil || t.Err() != nil {
+		return &t.dead
+	}
+	return v
+}
+
+// Begin is how an operation starts: it notes the name and the operands for
+// error messages and reports whether the operation may go on. The tape is that
+// of the operands; nil operands are absent optional ones. After a false the
+// operation returns t.Dead().
+func Begin(op string, in ...*Var) (t *Tape, ok bool) {
+	for _, v := range in {
+		if v != nil && t == nil {
+			t = v.tape
+		}
+	}
+	if t == nil || t.Err() != nil {
+		return t, false
+	}
+	t.op, t.operands = op, in
+	for _, v := range in {
+		if v == nil {
+			continue
+		}
+		if v.tape != t {
+			t.Fail(ErrOtherTape)
+			v.tape.Fail(ErrOtherTape)
+			return t, false
+		}
+		if v.dropped {
+			t.Fail(ErrDropped)
+			return t, false
+		}
+	}
+	return t, true
+}
+
+// Dead is the Var that operations return after a failure.
+func (t *Tape) Dead() *Var {
+	if t == nil {
+		return nil
+	}
+	return &t.dead
+}
+
+// Fails makes err the tape's failure and returns Dead.
+func (t *Tape) Fails(err error) *Var {
+	t.Fail(err)
+	return t.Dead()
+}
+
+// Record puts the result of an operation on the tape. out was made by the
+// tape's stream, or is a view of an operand. The node is kept if some operand
+// wants a gradient; then a nil node is an error (ErrNoBackward). Every
+// *tensor.Tensor in the fields of the node counts as saved for the backward:
+// if it is written before the backward, Backward fails with ErrModified, and
+// if the node made it, it is freed as soon as the node has run. in may hold nils.
+func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
+	if t == nil || t.Err() != nil || out == nil {
+		return t.Dead()
+	}
+	wants := false
+	for _, v := range in {
+		wants = wants || v != nil && v.wants
+		if v != nil && v.value != nil && v.value.Memory() == out.Memory() {
+			t.Retain(out)
+			break
+		}
+	}
+	for _, v := range in {
+		wants = wants || v != nil && v.wants
+	}
+	v := &Var{tape: t, value: out, step: -1, wants: wants}
+	if !wants {
+		return v
+	}
+	if n == nil {
+		return t.Fails(ErrNoBackward)
+	}
+	st := step{op: t.op, node: n, in: append([]*Var(nil), in...), out: v, saved: savedTensors(n)}
+	for _, s := range st.saved {
+		st.version = append(st.version, s.Memory().Version())
+	}
+	runtime.Callers(2, st.pcs[:])
+	ok := t.Run(func(context.Context, device.Device) error {
+		if t.backward {
+			return ErrBackwardTwice
+		}
+		v.step = len(t.steps)
+		t.steps = append(t.steps, st)
+		return nil
+	})
+	if !ok {
+		return &t.dead
+	}
+	return v
+}
+
+// Release frees what the step made. Tensors of the tape, and its gradients,
+// must not be used afterwards. It is safe to call more than once.
+func (t *Tape) Release() {
+	if t == nil {
+		return
+	}
+	t.Stream.Release()
+	t.steps, t.leaves = nil, nil
+}

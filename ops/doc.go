@@ -1,0 +1,69 @@
+// Package ops is what one can do with tensors on a tape: functions on
+// [autograd.Var], each with its derivative.
+//
+// Operands of one operation have one dtype; nothing is promoted in silence, a
+// conversion is an operation ([Cast]). Shapes are broadcast where the
+// documentation says so: aligned at the last axis, sizes equal or 1. Axes may
+// be negative, -1 is the last. Results in 16-bit formats are computed in
+// float32 and rounded once.
+//
+// No function panics and none returns an error: a wrong call, like any other
+// failure, sticks to the tape (see autograd.Tape) and the functions after it do nothing.
+package ops
+
+import (
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// begin starts an operation whose operands are all required and floating-point of one dtype.
+func begin(op string, in ...*autograd.Var) (*autograd.Tape, bool) {
+	t, ok := autograd.Begin(op, in...)
+	if !ok {
+		return t, false
+	}
+	for i, v := range in {
+		if v == nil {
+			t.Fail(&tensor.ArgError{Op: op, Arg: operand(i), Got: "nil", Want: "a Var", Kind: tensor.ErrMissing})
+			return t, false
+		}
+		if !sameDType(t, op, operand(i), in[0].DType(), v) {
+			return t, false
+		}
+	}
+	return t, true
+}
+
+func operand(i int) string { return "operand " + string(rune('0'+i%10)) }
+
+// sameDType reports whether v, which may be nil, has a floating-point dtype d.
+func sameDType(t *autograd.Tape, op, arg string, d tensor.DType, v *autograd.Var) bool {
+	if v == nil || v.DType() == d && d.IsFloat() {
+		return true
+	}
+	want := d.String()
+	if !d.IsFloat() {
+		want = "a floating-point type"
+	}
+	t.Fail(&tensor.ArgError{Op: op, Arg: arg, Got: v.DType().String(), Want: want, Kind: tensor.ErrDType})
+	return false
+}
+
+func fail(t *autograd.Tape, op, arg, got, want string, kind error) *autograd.Var {
+	return t.Fails(&tensor.ArgError{Op: op, Arg: arg, Got: got, Want: want, Kind: kind})
+}
+
+// derive makes a gradient by a chain of kernels and frees what lies between.
+type scratch struct {
+	s    *device.Stream
+	temp []*tensor.Tensor
+}
+
+// keep notes a tensor that done will free, and returns it.
+func (c *scratch) keep(t *tensor.Tensor) *tensor.Tensor {
+	c.temp = append(c.temp, t)
+	return t
+}
+
+func (c *scratch) done() { c.s.Free(c.temp...) }

@@ -1,0 +1,173 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// Reduction says how the losses of many targets become one.
+type Reduction uint8
+
+const (
+	MeanOfCounted Reduction = iota // the mean over targets that are not ignored; NaN if all are
+	SumOfAll                       // the sum
+	PerTarget                      // no reduction: the shape of the targets, 0 where ignored
+)
+
+// IgnoreIndex is the target that counts for nothing where no other is named.
+const IgnoreIndex = -100
+
+// CrossEntropy is -log softmax(logits)[target] for logits (...,C) and integer
+// targets (...). Targets equal to ignore get no loss and no gradient; any other
+// outside 0..C-1 is an error. The loss of 16-bit logits is float32.
+func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int) *autograd.Var {
+	const op = "cross entropy"
+	t, ok := beginMasked(op, targets, logits)
+	if !ok {
+		return t.Dead()
+	}
+	x := logits.Tensor()
+	if reduction > PerTarget {
+		return fail(t, op, "reduction", fmt.Sprint(reduction), "one of this package", tensor.ErrValue)
+	}
+	if x.Rank() == 0 || x.Dim(-1) == 0 {
+		return fail(t, op, "logits", x.Shape().String(), "(...,classes)", tensor.ErrShape)
+	}
+	if !targets.Shape().Equal(x.Shape()[:x.Rank()-1]) {
+		return fail(t, op, "targets", targets.Shape().String(), x.Shape()[:x.Rank()-1].String(), tensor.ErrShape)
+	}
+	host, err := t.Download(targets.Tensor())
+	if err != nil {
+		return t.Dead()
+	}
+	ids, err := host.Int64s()
+	if err != nil {
+		return t.Fails(err)
+	}
+	classes, counted := x.Dim(-1), 0
+	at := make([]int64, len(ids))       // where the target's logit lies among all
+	weight := make([]float64, len(ids)) // 0 where ignored
+	for i, id := range ids {
+		switch {
+		case id == int64(ignore):
+			at[i] = int64(i * classes)
+			continue
+		case id < 0 || id >= int64(classes):
+			return fail(t, op, fmt.Sprintf("targets[%d]", i), fmt.Sprint(id), fmt.Sprintf("a class below %d", classes), tensor.ErrIndex)
+		}
+		counted++
+		weight[i], at[i] = 1, int64(i*classes)+id
+	}
+	if reduction == MeanOfCounted {
+		for i := range weight {
+			weight[i] /= float64(counted)
+		}
+	}
+	wide := x.DType().Wide()
+	n := &crossEntropy{weight: uploadFloats(t, wide, weight, len(ids), 1), at: uploadIDs(t, at), dtype: x.DType(), shape: x.Shape(), per: reduction == PerTarget}
+	n.x = rows(t.Stream, x)
+	c := scratch{s: t.Stream}
+	var losses *tensor.Tensor
+	if len(ids) == 0 {
+		n.lse = t.Empty(wide, 0, 1)
+		losses = n.lse
+	} else {
+		n.lse = logSumExp(t.Stream, n.x, []int{1})
+		flat := reshape(t.Stream, n.x, tensor.Shape{x.Len(), 1})
+		picked := c.keep(t.Gather(flat, n.at))
+		losses = c.keep(t.Binary(device.Sub, wide, n.lse, picked))
+	}
+	// A weight of 0 times an infinite loss would be NaN: ignored rows are set to 0 by selection.
+	ignored := make([]int64, len(ids))
+	for i, id := range ids {
+		if id == int64(ignore) {
+			ignored[i] = 1
+		}
+	}
+	mask := c.keep(t.View(func() (*tensor.Tensor, error) { return uploadIDs(t, ignored).Reshape(len(ids), 1) }))
+	losses = t.Where(wide, mask, c.keep(t.Full(wide, 0)), losses)
+	n.ignored = mask
+	c.temp = without(c.temp, mask)
+	var out *tensor.Tensor
+	switch reduction {
+	case PerTarget:
+		out = t.View(func() (*tensor.Tensor, error) { return losses.Reshape(targets.Shape()...) })
+	case SumOfAll:
+		out = scalar(t, t.Reduce(device.Sum, wide, c.keep(losses)))
+	default:
+		sum := c.keep(t.Reduce(device.Sum, wide, c.keep(losses)))
+		out = scalar(t, t.Unary(device.Unary{Func: device.DivScalar, A: float64(counted)}, wide, sum))
+	}
+	c.done()
+	return t.Record(out, n, targets, logits)
+}
+
+func without(ts []*tensor.Tensor, x *tensor.Tensor) []*tensor.Tensor {
+	out := ts[:0]
+	for _, t := range ts {
+		if t != x {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func scalar(t *autograd.Tape, x *tensor.Tensor) *tensor.Tensor {
+	return t.View(func() (*tensor.Tensor, error) { return x.Reshape() })
+}
+
+func uploadFloats(t *autograd.Tape, d tensor.DType, x []float64, shape ...int) *tensor.Tensor {
+	host, err := tensor.FromFloat64s(d, x, shape...)
+	if err != nil {
+		t.Fail(err)
+		return nil
+	}
+	return t.Upload(host)
+}
+
+func uploadIDs(t *autograd.Tape, ids []int64) *tensor.Tensor {
+	host, err := tensor.FromSlice(ids, len(ids))
+	if err != nil {
+		t.Fail(err)
+		return nil
+	}
+	return t.Upload(host)
+}
+
+// crossEntropy: dx = (softmax(x) - onehot(target)) weight g.
+type crossEntropy struct {
+	x       *tensor.Tensor // (n,C)
+	lse     *tensor.Tensor // (n,1) in the wide type
+	weight  *tensor.Tensor // (n,1): 0 where ignored, else 1 or 1/counted
+	ignored *tensor.Tensor // (n,1): 1 where ignored
+	at      *tensor.Tensor // (n): index of the target's logit among all
+	dtype   tensor.DType
+	shape   tensor.Shape // of the logits
+	per     bool
+}
+
+func (n *crossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	c := scratch{s: s}
+	defer c.done()
+	wide := n.lse.DType()
+	if n.x.Dim(0) == 0 {
+		return []*tensor.Tensor{nil, s.Empty(n.dtype, n.shape...)}
+	}
+	if n.per {
+		g = reshape(s, g, tensor.Shape{n.x.Dim(0), 1})
+	}
+	factor := c.keep(s.Binary(device.Mul, wide, n.weight, g)) // (n,1)
+	p := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.lse))))
+	zero := c.keep(s.Full(wide, 0))
+	p = c.keep(s.Where(wide, n.ignored, zero, p)) // an ignored row may hold anything
+	dx := c.keep(s.Binary(device.Mul, wide, p, factor))
+	flat := s.View(func() (*tensor.Tensor, error) { return dx.Reshape(dx.Len(), 1) })
+	minus := c.keep(s.Unary(device.Unary{Func: device.Neg}, wide, factor))
+	s.Run(func(ctx context.Context, dev device.Device) error { return dev.ScatterAdd(ctx, flat, n.at, minus) })
+	out := s.Copy(n.dtype, dx)
+	return []*tensor.Tensor{nil, s.View(func() (*tensor.Tensor, error) { return out.Reshape(n.shape...) })}
+}

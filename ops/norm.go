@@ -1,0 +1,117 @@
+package ops
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// RMSNorm is x / sqrt(mean(x^2) + eps) * weight over the last axis, of size D
+// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019). weight is
+// (D) or nil; eps is finite and not negative.
+func RMSNorm(x, weight *autograd.Var, eps float64) *autograd.Var {
+	return norm("rms norm", x, weight, nil, eps, false)
+}
+
+// LayerNorm is (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last
+// axis, of size D, with the population variance (Ba et al., 2016). weight and
+// bias are (D) or nil; eps is finite and not negative.
+func LayerNorm(x, weight, bias *autograd.Var, eps float64) *autograd.Var {
+	return norm("layer norm", x, weight, bias, eps, true)
+}
+
+func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *autograd.Var {
+	t, ok := begin(op, x)
+	if !ok || !sameDType(t, op, "weight", x.DType(), weight) || !sameDType(t, op, "bias", x.DType(), bias) {
+		return t.Dead()
+	}
+	if t, ok = autograd.Begin(op, x, weight, bias); !ok {
+		return t.Dead()
+	}
+	in := x.Tensor()
+	if in.Rank() == 0 {
+		return fail(t, op, "x", in.Shape().String(), "at least one axis", tensor.ErrRank)
+	}
+	for _, p := range []struct {
+		name string
+		v    *autograd.Var
+	}{{"weight", weight}, {"bias", bias}} {
+		if p.v != nil && !p.v.Shape().Equal(in.Shape()[in.Rank()-1:]) {
+			return fail(t, op, p.name, p.v.Shape().String(), fmt.Sprintf("(%d)", in.Dim(-1)), tensor.ErrShape)
+		}
+	}
+	if !(eps >= 0) || math.IsInf(eps, 0) {
+		return fail(t, op, "eps", number(eps), "a finite number of at least 0", tensor.ErrValue)
+	}
+	if in.Dim(-1) == 0 {
+		return fail(t, op, "x", in.Shape().String(), "a last axis of at least 1", tensor.ErrShape)
+	}
+	d, wide := x.DType(), x.DType().Wide()
+	c := scratch{s: t.Stream}
+	n := &normNode{x: in, weight: weight.Tensor()}
+	dist := in
+	if center {
+		n.mean = t.Reduce(device.Mean, wide, in, -1)
+		dist = c.keep(t.Binary(device.Sub, wide, in, n.mean))
+	}
+	ms := c.keep(t.Reduce(device.MeanSquare, wide, dist, -1))
+	n.rstd = t.Unary(device.Unary{Func: device.Rsqrt}, wide, c.keep(t.Unary(device.Unary{Func: device.AddScalar, A: eps}, wide, ms)))
+	last := func(more bool) tensor.DType { // the dtype of a stage: rounded only at the end
+		if more {
+			return wide
+		}
+		return d
+	}
+	y := t.Binary(device.Mul, last(weight != nil || bias != nil), dist, n.rstd)
+	if weight != nil {
+		y = t.Binary(device.Mul, last(bias != nil), c.keep(y), weight.Tensor())
+	}
+	if bias != nil {
+		y = t.Binary(device.Add, d, c.keep(y), bias.Tensor())
+	}
+	c.done()
+	return t.Record(y, n, x, weight, bias)
+}
+
+// normNode, with xh = (x - mean) rstd and gw = g weight:
+// dx = rstd (gw - mean(gw) - xh mean(gw xh)), the first mean only where x was
+// centred; dweight = sum(g xh); dbias = sum(g).
+type normNode struct {
+	x, weight  *tensor.Tensor // weight may be nil
+	mean, rstd *tensor.Tensor // (...,1) in the wide type; mean nil for RMSNorm
+}
+
+func (n *normNode) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	c := scratch{s: s}
+	defer c.done()
+	d, wide := n.x.DType(), n.x.DType().Wide()
+	out := make([]*tensor.Tensor, 3)
+	xh := n.x
+	if n.mean != nil {
+		xh = c.keep(s.Binary(device.Sub, wide, xh, n.mean))
+	}
+	xh = c.keep(s.Binary(device.Mul, wide, xh, n.rstd))
+	if want[0] {
+		gw := g
+		if n.weight != nil {
+			gw = c.keep(s.Binary(device.Mul, wide, g, n.weight))
+		}
+		along := c.keep(s.Reduce(device.Mean, wide, c.keep(s.Binary(device.Mul, wide, gw, xh)), -1))
+		dx := c.keep(s.Binary(device.Sub, wide, gw, c.keep(s.Binary(device.Mul, wide, xh, along))))
+		if n.mean != nil {
+			dx = c.keep(s.Binary(device.Sub, wide, dx, c.keep(s.Reduce(device.Mean, wide, gw, -1))))
+		}
+		out[0] = s.Binary(device.Mul, d, dx, n.rstd)
+	}
+	last := n.x.Shape()[n.x.Rank()-1:]
+	if want[1] {
+		out[1] = s.ReduceTo(d, c.keep(s.Binary(device.Mul, wide, g, xh)), last)
+	}
+	if want[2] {
+		out[2] = s.ReduceTo(d, g, last)
+	}
+	return out
+}

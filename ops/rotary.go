@@ -1,0 +1,73 @@
+package ops
+
+import (
+	"math"
+
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// RotaryEmbedding turns each pair (x[i], x[i+D/2]) of the last axis, D even, by
+// the angle (start + t) * base^(-2i/D), where t is the index of the axis before
+// it: x is (...,T,D). Pairs are halves, as in Llama and GPT-NeoX (Su et al.,
+// "RoFormer", 2021). base is positive and finite.
+func RotaryEmbedding(x *autograd.Var, base float64, start int) *autograd.Var {
+	const op = "rotary embedding"
+	t, ok := begin(op, x)
+	if !ok {
+		return t.Dead()
+	}
+	in := x.Tensor()
+	if in.Rank() < 2 || in.Dim(-1)%2 != 0 {
+		return fail(t, op, "x", in.Shape().String(), "(...,T,D) with an even D", tensor.ErrShape)
+	}
+	if !(base > 0) || math.IsInf(base, 0) {
+		return fail(t, op, "base", number(base), "a positive finite number", tensor.ErrValue)
+	}
+	n := &rotary{}
+	n.cos, n.sin = rotaryTable(t, x.DType().Wide(), in.Dim(-2), in.Dim(-1), base, start)
+	return t.Record(rotate(t.Stream, in, n.cos, n.sin, false), n, x)
+}
+
+// rotaryTable is the cosines and sines of the angles, (T,D/2) each.
+func rotaryTable(t *autograd.Tape, d tensor.DType, steps, width int, base float64, start int) (cos, sin *tensor.Tensor) {
+	half := width / 2
+	c, s := make([]float64, steps*half), make([]float64, steps*half)
+	for i := range half {
+		freq := math.Pow(base, -2*float64(i)/float64(width))
+		for p := range steps {
+			s[p*half+i], c[p*half+i] = math.Sincos(float64(start+p) * freq)
+		}
+	}
+	return uploadFloats(t, d, c, steps, half), uploadFloats(t, d, s, steps, half)
+}
+
+// rotate turns forward, or back by the same angles.
+func rotate(s *device.Stream, x, cos, sin *tensor.Tensor, back bool) *tensor.Tensor {
+	out := s.Empty(x.DType(), x.Shape()...)
+	if s.Err() != nil {
+		return nil
+	}
+	c := scratch{s: s}
+	defer c.done()
+	d, wide := x.Dim(-1), x.DType().Wide()
+	half := func(t *tensor.Tensor, i int) *tensor.Tensor {
+		return s.View(func() (*tensor.Tensor, error) { return t.Slice(-1, i*d/2, (i+1)*d/2) })
+	}
+	a, b := half(x, 0), half(x, 1)
+	minus, plus := device.Sub, device.Add
+	if back {
+		minus, plus = plus, minus
+	}
+	mul := func(x, y *tensor.Tensor) *tensor.Tensor { return c.keep(s.Binary(device.Mul, wide, x, y)) }
+	copyInto(s, half(out, 0), c.keep(s.Binary(minus, wide, mul(a, cos), mul(b, sin))))
+	copyInto(s, half(out, 1), c.keep(s.Binary(plus, wide, mul(b, cos), mul(a, sin))))
+	return out
+}
+
+type rotary struct{ cos, sin *tensor.Tensor }
+
+func (n *rotary) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	return []*tensor.Tensor{rotate(s, g, n.cos, n.sin, true)}
+}

@@ -1,0 +1,100 @@
+package ops
+
+import (
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// Softmax is exp(x) / sum(exp(x)) along an axis, computed by the largest
+// element so that nothing overflows.
+func Softmax(x *autograd.Var, axis int) *autograd.Var {
+	t, a, ok := beginAxis("softmax", x, axis)
+	if !ok {
+		return t.Dead()
+	}
+	y := softmax(t.Stream, x.Tensor(), a)
+	out := y
+	if x.DType() != y.DType() {
+		out = t.Copy(x.DType(), y)
+	}
+	return t.Record(out, &softmaxNode{y: y, axis: a, dtype: x.DType()}, x)
+}
+
+func beginAxis(op string, x *autograd.Var, axis int) (*autograd.Tape, int, bool) {
+	t, ok := begin(op, x)
+	if !ok {
+		return t, 0, false
+	}
+	a, err := x.Shape().Axis(axis)
+	t.Fail(err)
+	return t, a, err == nil
+}
+
+// softmax is in the wide type. Along an axis without elements it is empty.
+func softmax(s *device.Stream, x *tensor.Tensor, axis int) *tensor.Tensor {
+	if s.Err() != nil {
+		return nil
+	}
+	wide := x.DType().Wide()
+	if x.Len() == 0 {
+		return s.Empty(wide, x.Shape()...)
+	}
+	c := scratch{s: s}
+	defer c.done()
+	top := c.keep(s.Reduce(device.Max, wide, x, axis))
+	e := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, x, top))))
+	sum := c.keep(s.Reduce(device.Sum, wide, e, axis))
+	return s.Binary(device.Div, wide, e, sum)
+}
+
+// softmaxNode: dx = y (g - sum(g y)) along the axis.
+type softmaxNode struct {
+	y     *tensor.Tensor // the result in the wide type
+	axis  int
+	dtype tensor.DType
+}
+
+func (n *softmaxNode) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	return []*tensor.Tensor{softmaxGrad(s, n.dtype, g, n.y, n.axis)}
+}
+
+func softmaxGrad(s *device.Stream, dtype tensor.DType, g, y *tensor.Tensor, axis int) *tensor.Tensor {
+	c := scratch{s: s}
+	defer c.done()
+	wide := y.DType()
+	dot := c.keep(s.Reduce(device.Sum, wide, c.keep(s.Binary(device.Mul, wide, g, y)), axis))
+	return s.Binary(device.Mul, dtype, c.keep(s.Binary(device.Sub, wide, g, dot)), y)
+}
+
+// LogSoftmax is x - log(sum(exp(x))) along an axis.
+func LogSoftmax(x *autograd.Var, axis int) *autograd.Var {
+	t, a, ok := beginAxis("log-softmax", x, axis)
+	if !ok {
+		return t.Dead()
+	}
+	var lse *tensor.Tensor
+	if x.Tensor().Len() == 0 {
+		shape := append(tensor.Shape{}, x.Shape()...)
+		shape[a] = 1
+		lse = t.Full(x.DType().Wide(), 0, shape...)
+	} else {
+		lse = logSumExp(t.Stream, x.Tensor(), []int{a})
+	}
+	return t.Record(t.Binary(device.Sub, x.DType(), x.Tensor(), lse), &logSoftmax{x: x.Tensor(), lse: lse, axis: a}, x)
+}
+
+// logSoftmax: dx = g - exp(x - lse) sum(g) along the axis.
+type logSoftmax struct {
+	x, lse *tensor.Tensor
+	axis   int
+}
+
+func (n *logSoftmax) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	c := scratch{s: s}
+	defer c.done()
+	wide := n.lse.DType()
+	sum := c.keep(s.Reduce(device.Sum, wide, g, n.axis))
+	p := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.lse))))
+	return []*tensor.Tensor{s.Binary(device.Sub, n.x.DType(), g, c.keep(s.Binary(device.Mul, wide, p, sum)))}
+}
