@@ -66,8 +66,11 @@ func (j *job) work() {
 
 // run calls do for every chunk 0..chunks-1, on several threads and in any
 // order, and returns when all calls have ended. If ctx is cancelled it starts
-// no further chunk and returns ctx's error.
+// no further chunk and returns ctx's error. A nil ctx is never cancelled.
 func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	if err := ctx.Err(); err != nil || chunks <= 0 {
 		return err
 	}

@@ -1,0 +1,489 @@
+package cpu
+
+import (
+	"context"
+	"math"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/device/cpu/internal/elementary"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// kernel computes one tile of out from the same tile of the inputs.
+type kernel[F real] func(out []F, in *[maxOperands - 1][]F)
+
+// elementwise runs a kernel over tensors of equal shapes, the output first.
+func elementwise[F real](ctx context.Context, d *Device, f kernel[F], ts ...*tensor.Tensor) error {
+	l, err := newLoop(ts...)
+	if err != nil {
+		return err
+	}
+	err = d.run(ctx, l.chunks(), func(chunk int) {
+		s := scratches.Get().(*scratch)
+		defer scratches.Put(s)
+		var in [maxOperands - 1][]F
+		var repeated [maxOperands]struct{ at, n int } // a value that fills a tile already
+		out := &l.operand[0]
+		direct := out.dtype == dtypeOf[F]() && l.inner(0) == 1
+		c := l.chunk(chunk)
+		for n, at := c.next(tile); n > 0; n, at = c.next(tile) {
+			for k := 1; k < l.n; k++ {
+				r := &repeated[k]
+				if l.inner(k) == 0 && r.at == at[k] && r.n >= n {
+					in[k-1] = room[F](s, k)[:n]
+					continue
+				}
+				in[k-1] = widened(&l.operand[k], room[F](s, k), n, at[k], l.inner(k))
+				if l.inner(k) == 0 && n > 1 {
+					r.at, r.n = at[k], n
+				} else {
+					r.n = 0
+				}
+			}
+			if direct {
+				f(elems[F](out.bytes)[at[0]:at[0]+n], &in)
+				continue
+			}
+			to := room[F](s, 0)[:n]
+			f(to, &in)
+			store(out.bytes, out.dtype, at[0], l.inner(0), to)
+		}
+	})
+	ts[0].Memory().Written()
+	return err
+}
+
+// Unary: out = f(x). f is evaluated in float64 and rounded once to the type of the arithmetic.
+func (d *Device) Unary(ctx context.Context, f device.Unary, out, x *tensor.Tensor) error {
+	if err := device.CheckUnary(d.Name(), f, out, x); err != nil {
+		return err
+	}
+	if isWide64(out, x) {
+		return elementwise(ctx, d, unary[float64](f), out, x)
+	}
+	return elementwise(ctx, d, unary[float32](f), out, x)
+}
+
+// UnaryGrad: out = g f'(x), evaluated like Unary. Where x is NaN so is the result.
+func (d *Device) UnaryGrad(ctx context.Context, f device.Unary, out, g, x *tensor.Tensor) error {
+	if err := device.CheckUnaryGrad(d.Name(), f, out, g, x); err != nil {
+		return err
+	}
+	if isWide64(out, g, x) {
+		return elementwise(ctx, d, unaryGrad[float64](f), out, g, x)
+	}
+	return elementwise(ctx, d, unaryGrad[float32](f), out, g, x)
+}
+
+// Binary: out = f(a, b).
+func (d *Device) Binary(ctx context.Context, f device.Binary, out, a, b *tensor.Tensor) error {
+	if err := device.CheckBinary(d.Name(), f, out, a, b); err != nil {
+		return err
+	}
+	if isWide64(out, a, b) {
+		return elementwise(ctx, d, binary[float64](f), out, a, b)
+	}
+	return elementwise(ctx, d, binary[float32](f), out, a, b)
+}
+
+// Where: out = a where cond is not 0, else b.
+func (d *Device) Where(ctx context.Context, out, cond, a, b *tensor.Tensor) error {
+	if err := device.CheckWhere(d.Name(), out, cond, a, b); err != nil {
+		return err
+	}
+	if isWide64(out, a, b) {
+		return elementwise(ctx, d, where[float64], out, cond, a, b)
+	}
+	return elementwise(ctx, d, where[float32], out, cond, a, b)
+}
+
+// where sees cond widened to F; no integer but 0 becomes 0 by that.
+func where[F real](out []F, in *[maxOperands - 1][]F) {
+	cond, a, b := in[0][:len(out)], in[1][:len(out)], in[2][:len(out)]
+	for i := range out {
+		if cond[i] != 0 {
+			out[i] = a[i]
+		} else {
+			out[i] = b[i]
+		}
+	}
+}
+
+func binary[F real](f device.Binary) kernel[F] {
+	switch f {
+	case device.Add:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = a[i] + b[i]
+			}
+		}
+	case device.Sub:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = a[i] - b[i]
+			}
+		}
+	case device.Mul:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = a[i] * b[i]
+			}
+		}
+	case device.Div:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = a[i] / b[i]
+			}
+		}
+	case device.Maximum:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = max(a[i], b[i])
+			}
+		}
+	case device.Minimum:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = min(a[i], b[i])
+			}
+		}
+	case device.Greater:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			a, b := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				switch {
+				case a[i] > b[i]:
+					out[i] = 1
+				case a[i] == b[i]:
+					out[i] = 0.5
+				default:
+					out[i] = 0
+				}
+			}
+		}
+	}
+	return func(out []F, in *[maxOperands - 1][]F) { // device.Equal
+		a, b := in[0][:len(out)], in[1][:len(out)]
+		for i := range out {
+			if a[i] == b[i] {
+				out[i] = 1
+			} else {
+				out[i] = 0
+			}
+		}
+	}
+}
+
+// of makes a kernel of a function whose cost is larger than that of a call.
+func of[F real](f func(x float64) float64) kernel[F] {
+	return func(out []F, in *[maxOperands - 1][]F) {
+		x := in[0][:len(out)]
+		for i := range out {
+			out[i] = F(f(float64(x[i])))
+		}
+	}
+}
+
+// unary is f. The functions that cost no more than a call have a loop of their own.
+func unary[F real](f device.Unary) kernel[F] {
+	a, lo, hi := f.A, F(f.A), F(f.B)
+	switch f.Func {
+	case device.Neg:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = -x[i]
+			}
+		}
+	case device.Abs:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(math.Abs(float64(x[i])))
+			}
+		}
+	case device.Sqrt:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(math.Sqrt(float64(x[i])))
+			}
+		}
+	case device.Rsqrt:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(1 / math.Sqrt(float64(x[i])))
+			}
+		}
+	case device.Reciprocal:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = 1 / x[i]
+			}
+		}
+	case device.Square:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = x[i] * x[i]
+			}
+		}
+	case device.ReLU:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = max(x[i], 0)
+			}
+		}
+	case device.Clamp:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = min(max(x[i], lo), hi)
+			}
+		}
+	case device.MaxScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = max(x[i], lo)
+			}
+		}
+	case device.MinScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = min(x[i], lo)
+			}
+		}
+	// The parameter is not rounded to F first: it need not be representable there.
+	case device.AddScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(float64(x[i]) + a)
+			}
+		}
+	case device.SubFrom:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(a - float64(x[i]))
+			}
+		}
+	case device.MulScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(float64(x[i]) * a)
+			}
+		}
+	case device.DivScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(float64(x[i]) / a)
+			}
+		}
+	case device.DivInto:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			x := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(a / float64(x[i]))
+			}
+		}
+	case device.Exp:
+		return of[F](elementary.Exp)
+	case device.Log:
+		return of[F](elementary.Log)
+	case device.Sin:
+		return of[F](elementary.Sin)
+	case device.Cos:
+		return of[F](elementary.Cos)
+	case device.Tanh:
+		return of[F](elementary.Tanh)
+	case device.Erf:
+		return of[F](elementary.Erf)
+	case device.Sigmoid:
+		return of[F](elementary.Sigmoid)
+	case device.GELU:
+		return of[F](gelu)
+	case device.GELUTanh:
+		return of[F](geluTanh)
+	case device.SiLU:
+		return of[F](silu)
+	}
+	return of[F](func(x float64) float64 { return elementary.Pow(x, a) }) // device.Pow
+}
+
+// times makes a kernel of g f'(x).
+func times[F real](f func(g, x float64) float64) kernel[F] {
+	return func(out []F, in *[maxOperands - 1][]F) {
+		g, x := in[0][:len(out)], in[1][:len(out)]
+		for i := range out {
+			out[i] = F(f(float64(g[i]), float64(x[i])))
+		}
+	}
+}
+
+// unaryGrad is g f'(x). Each form is chosen to lose nothing where f' is small.
+func unaryGrad[F real](f device.Unary) kernel[F] {
+	a, lo, hi := f.A, float64(F(f.A)), float64(F(f.B))
+	switch f.Func {
+	case device.Neg, device.SubFrom:
+		return times[F](func(g, x float64) float64 { return -g })
+	case device.Abs:
+		return times[F](func(g, x float64) float64 {
+			switch {
+			case x > 0:
+				return g
+			case x < 0:
+				return -g
+			}
+			return g * x // 0 or NaN
+		})
+	case device.Exp:
+		return times[F](func(g, x float64) float64 { return g * elementary.Exp(x) })
+	case device.Log:
+		return times[F](func(g, x float64) float64 { return g / x })
+	case device.Sqrt:
+		return times[F](func(g, x float64) float64 { return g / (2 * math.Sqrt(x)) })
+	case device.Rsqrt:
+		return times[F](func(g, x float64) float64 { return -0.5 * g / x / math.Sqrt(x) })
+	case device.Reciprocal:
+		return times[F](func(g, x float64) float64 { return -(g / x) / x })
+	case device.Square:
+		return times[F](func(g, x float64) float64 { return 2 * x * g })
+	case device.Sin:
+		return times[F](func(g, x float64) float64 { return g * elementary.Cos(x) })
+	case device.Cos:
+		return times[F](func(g, x float64) float64 { return -g * elementary.Sin(x) })
+	case device.Tanh:
+		return times[F](func(g, x float64) float64 {
+			u := elementary.Exp(-math.Abs(x))
+			sech := 2 * u / (1 + float64(u*u))
+			return g * sech * sech
+		})
+	case device.Erf:
+		return times[F](func(g, x float64) float64 { return g * (2 / math.SqrtPi * gauss(x, 1)) })
+	case device.Sigmoid:
+		return times[F](func(g, x float64) float64 { return g * elementary.Sigmoid(x) * elementary.Sigmoid(-x) })
+	case device.ReLU:
+		return times[F](func(g, x float64) float64 { return g * step(x, 0, 0) })
+	case device.GELU:
+		return times[F](func(g, x float64) float64 { return g * geluSlope(x) })
+	case device.GELUTanh:
+		return times[F](func(g, x float64) float64 { return g * geluTanhSlope(x) })
+	case device.SiLU:
+		return times[F](func(g, x float64) float64 { return g * siluSlope(x) })
+	case device.Clamp:
+		return times[F](func(g, x float64) float64 { return g * (step(x, lo, 1) * step(-x, -hi, 1)) })
+	case device.Pow:
+		if a == 0 {
+			return times[F](func(g, x float64) float64 { return 0 * g })
+		}
+		return times[F](func(g, x float64) float64 { return g * (a * elementary.Pow(x, a-1)) })
+	case device.MulScalar:
+		return times[F](func(g, x float64) float64 { return g * a })
+	case device.DivScalar:
+		return times[F](func(g, x float64) float64 { return g / a })
+	case device.DivInto:
+		return times[F](func(g, x float64) float64 { return -(a / x) * (g / x) })
+	case device.MaxScalar:
+		return times[F](func(g, x float64) float64 { return g * step(x, lo, 0.5) })
+	case device.MinScalar:
+		return times[F](func(g, x float64) float64 { return g * step(-x, -lo, 0.5) })
+	}
+	return times[F](func(g, x float64) float64 { return g }) // device.AddScalar
+}
+
+// step is 1 where x is above a, tie where they are equal, else 0; a NaN stays one.
+func step(x, a, tie float64) float64 {
+	switch {
+	case x > a:
+		return 1
+	case x == a:
+		return tie
+	case x < a:
+		return 0
+	}
+	return math.NaN()
+}
+
+// gauss is exp(-c x^2) for c = 1 or 1/2. The rounding of the square is made
+// good, for it would be as large as the exponent times that of the result.
+func gauss(x, c float64) float64 {
+	square := float64(x * x)
+	e := elementary.Exp(-c * square)
+	if e == 0 {
+		return 0
+	}
+	return e - float64(e*float64(c*math.FMA(x, x, -square)))
+}
+
+func gelu(x float64) float64 {
+	if x == math.Inf(-1) {
+		return math.Copysign(0, -1)
+	}
+	return x * elementary.NormalCDF(x)
+}
+
+func geluSlope(x float64) float64 {
+	cdf := elementary.NormalCDF(x)
+	density := gauss(x, 0.5) * (1 / (math.Sqrt2 * math.SqrtPi))
+	if density == 0 {
+		return cdf
+	}
+	return cdf + float64(x*density)
+}
+
+// The tanh form of GELU is x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
+const (
+	geluRoot  = 2 * math.Sqrt2 / math.SqrtPi
+	geluCubic = 0.044715
+	geluEnd   = 100 // beyond, the sigmoid is 0 or 1
+)
+
+func geluTanh(x float64) float64 {
+	if math.Abs(x) > geluEnd {
+		if x < 0 {
+			return math.Copysign(0, -1)
+		}
+		return x
+	}
+	return x * elementary.Sigmoid(geluRoot*x*(1+float64(geluCubic*float64(x*x))))
+}
+
+func geluTanhSlope(x float64) float64 {
+	if math.Abs(x) > geluEnd {
+		return step(x, 0, 0)
+	}
+	square := float64(x * x)
+	u := geluRoot * x * (1 + float64(geluCubic*square))
+	s := elementary.Sigmoid(u)
+	slope := geluRoot * (1 + float64(3*geluCubic*square))
+	return s + float64(x*s*elementary.Sigmoid(-u)*slope)
+}
+
+func silu(x float64) float64 {
+	if x == math.Inf(-1) {
+		return math.Copysign(0, -1)
+	}
+	return x * elementary.Sigmoid(x)
+}
+
+func siluSlope(x float64) float64 {
+	s, rest := elementary.Sigmoid(x), elementary.Sigmoid(-x)
+	if s == 0 || rest == 0 {
+		return s
+	}
+	return s * (1 + float64(x*rest))
+}

@@ -1,0 +1,179 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// readIDs writes the ids of a tensor to dst and reports the first that is not
+// a row of a table of the given number of rows.
+func readIDs(op string, dst []int, ids *tensor.Tensor, rows int) error {
+	b, err := bytesOf(ids)
+	if err != nil {
+		return err
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	at, stride := ids.Offset(), ids.Strides()[0]
+	if ids.DType() == tensor.Int32 {
+		src := elems[int32](b)
+		for i := range dst {
+			dst[i] = int(src[at+i*stride])
+		}
+	} else {
+		src := elems[int64](b)
+		for i := range dst {
+			if id := src[at+i*stride]; id == int64(int(id)) {
+				dst[i] = int(id)
+			} else {
+				dst[i] = -1 // too large for an int: no row either
+			}
+		}
+	}
+	for i, id := range dst {
+		if id < 0 || id >= rows {
+			return &tensor.ArgError{Op: op, Arg: "ids[" + strconv.Itoa(i) + "]", Got: strconv.Itoa(id),
+				Want: fmt.Sprintf("a row of the %d there are", rows), Kind: tensor.ErrIndex}
+		}
+	}
+	return nil
+}
+
+// ints is room for n numbers, to be given back by Free.
+func (d *Device) ints(n int) ([]int, tensor.Memory, error) {
+	m, err := d.Alloc(n * tensor.Int64.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	return elems[int](m.(*tensor.Host).Bytes())[:n:n], m, nil
+}
+
+// Gather: row i of out = row ids[i] of table; exact to the bit within one dtype.
+func (d *Device) Gather(ctx context.Context, out, table, ids *tensor.Tensor) error {
+	if err := device.CheckGather(d.Name(), out, table, ids); err != nil {
+		return err
+	}
+	row, m, err := d.ints(ids.Len())
+	if err != nil {
+		return err
+	}
+	defer d.Free(m)
+	if err := readIDs("gather", row, ids, table.Dim(0)); err != nil {
+		return err
+	}
+	to, err := operandOf(out)
+	if err != nil {
+		return err
+	}
+	from, err := operandOf(table)
+	if err != nil {
+		return err
+	}
+	move := mover(&to, &from)
+	width := out.Dim(1)
+	os, ts := out.Strides(), table.Strides()
+	per := max(1, grain/max(1, width))
+	err = d.run(ctx, (out.Len()+per*width-1)/max(1, per*width), func(chunk int) {
+		s := scratches.Get().(*scratch)
+		defer scratches.Put(s)
+		for i := chunk * per; i < min((chunk+1)*per, len(row)); i++ {
+			move(s, width, to.offset+i*os[0], os[1], from.offset+row[i]*ts[0], ts[1])
+		}
+	})
+	out.Memory().Written()
+	return err
+}
+
+func operandOf(t *tensor.Tensor) (operand, error) {
+	b, err := bytesOf(t)
+	return operand{bytes: b, dtype: t.DType(), offset: t.Offset()}, err
+}
+
+// ScatterAdd: row ids[i] of out += row i of x. Each row that is named is summed
+// in float64, from what it was through the rows of x in order, and rounded once.
+func (d *Device) ScatterAdd(ctx context.Context, out, ids, x *tensor.Tensor) error {
+	if err := device.CheckScatterAdd(d.Name(), out, ids, x); err != nil {
+		return err
+	}
+	if isWide64(x) {
+		return scatterAdd[float64](ctx, d, out, ids, x)
+	}
+	return scatterAdd[float32](ctx, d, out, ids, x)
+}
+
+func scatterAdd[F real](ctx context.Context, d *Device, out, ids, x *tensor.Tensor) error {
+	n, rows, width := ids.Len(), out.Dim(0), out.Dim(1)
+	numbers, m, err := d.ints(2*n + rows + 1)
+	if err != nil {
+		return err
+	}
+	defer d.Free(m)
+	id, order, end := numbers[:n], numbers[n:2*n], numbers[2*n:]
+	if err := readIDs("scatter-add", id, ids, rows); err != nil {
+		return err
+	}
+	to, err := operandOf(out)
+	if err != nil {
+		return err
+	}
+	from, err := operandOf(x)
+	if err != nil {
+		return err
+	}
+
+	// A counting sort, which keeps equal ids in order. First end[v+1] is the
+	// number of v; then end[v] is where v begins; at last, where it ends.
+	clear(end)
+	for _, v := range id {
+		end[v+1]++
+	}
+	for v := range rows {
+		end[v+1] += end[v]
+	}
+	for i, v := range id {
+		order[end[v]] = i
+		end[v]++
+	}
+	named := id[:0] // the ids are in order now; keep one of each
+	for v, begin := 0, 0; v < rows; v++ {
+		if end[v] > begin {
+			named = append(named, v)
+		}
+		begin = end[v]
+	}
+
+	os, xs := out.Strides(), x.Strides()
+	across := (width + tile - 1) / tile
+	units := len(named) * across
+	// Chunks of about grain elements, if every row is named equally often.
+	per := max(1, grain*len(named)/max(1, n*min(width, tile)))
+	err = d.run(ctx, (units+per-1)/per, func(chunk int) {
+		s := scratches.Get().(*scratch)
+		defer scratches.Put(s)
+		for u := chunk * per; u < min((chunk+1)*per, units); u++ {
+			v, col := named[u/across], u%across*tile
+			begin := 0
+			if v > 0 {
+				begin = end[v-1]
+			}
+			w := min(tile, width-col)
+			at := to.offset + v*os[0] + col*os[1]
+			sum := room[float64](s, 0)[:w]
+			load(sum, to.bytes, to.dtype, at, os[1])
+			for _, i := range order[begin:end[v]] {
+				row := widened(&from, room[F](s, 1), w, from.offset+i*xs[0]+col*xs[1], xs[1])
+				for j, e := range row {
+					sum[j] += float64(e)
+				}
+			}
+			store(to.bytes, to.dtype, at, os[1], sum)
+		}
+	})
+	out.Memory().Written()
+	return err
+}
