@@ -217,3 +217,9 @@ func (m *Transformer) attention(t *autograd.Tape, l *Layer, x *autograd.Var) *au
 	y := ops.Attention(q, k, heads(l.V, c.KVHeads), ops.AttentionOptions{Causal: true})
 	return ops.Linear(ops.Reshape(ops.Transpose(y, 1, 2), s[0], s[1], c.Dim), l.O.use(t), nil)
 }
+
+// Check reports what NewTransformer would refuse.
+func (c Config) Check() error {
+	_, err := c.withDefaults()
+	return err
+}

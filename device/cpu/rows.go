@@ -139,7 +139,7 @@ func scatterAdd[F real](ctx context.Context, d *Device, out, ids, x *tensor.Tens
 		order[end[v]] = i
 		end[v]++
 	}
-	named := id[:0] // the ids are in order now; keep one of each
+	named := id[:0] // each id once, ascending; id itself has served
 	for v, begin := 0, 0; v < rows; v++ {
 		if end[v] > begin {
 			named = append(named, v)
