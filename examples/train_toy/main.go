@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		if err != nil {
 			return err
 		}
-		return r.train(ctx)
+		return r.run(ctx)
 	}()
 	var u usageError
 	switch {

@@ -100,9 +100,9 @@ func prepare(s settings, out io.Writer) (*training, error) {
 	return r, nil
 }
 
-// train runs the steps, then writes the run folder's pictures and a sample. If
+// run runs the steps, then writes the run folder's pictures and a sample. If
 // ctx is cancelled it ends the step at hand and does the same.
-func (r *training) train(ctx context.Context) (err error) {
+func (r *training) run(ctx context.Context) (err error) {
 	defer r.dev.Close()
 	if err := r.writeConfig(); err != nil {
 		return err

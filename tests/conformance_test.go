@@ -1,0 +1,168 @@
+package tests
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/device/cpu"
+	"github.com/lamina-go/lamina/internal/cases"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+func readCases(t *testing.T, path string) []*cases.Case {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list, err := cases.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// ulp is the distance between neighbours in dtype d at x.
+func ulp(d tensor.DType, x float64) float64 {
+	bits, least := 24, -149
+	switch d {
+	case tensor.Float64:
+		bits, least = 53, -1074
+	case tensor.Float16:
+		bits, least = 11, -24
+	case tensor.BFloat16:
+		bits, least = 8, -133
+	}
+	if x == 0 {
+		return math.Ldexp(1, least)
+	}
+	_, e := math.Frexp(x)
+	return math.Ldexp(1, max(e-bits, least))
+}
+
+// near compares results with float64 answers: 1e-10 or 1e-5 of the largest value
+// in sight, and for 16 bits one ulp of the rounded answer beside that.
+func near(d tensor.DType, got, want []float64, scale float64) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%d elements, want %d", len(got), len(want))
+	}
+	tolerance := 1e-5
+	if d == tensor.Float64 {
+		tolerance = 1e-10
+	}
+	for i, g := range got {
+		w := tensor.Round(d, want[i])
+		if g == w || math.IsNaN(g) && math.IsNaN(w) {
+			continue
+		}
+		allowed := tolerance * scale
+		if d.IsHalf() {
+			allowed += ulp(d, w)
+		}
+		if !(math.Abs(g-w) <= allowed) {
+			return fmt.Errorf("element %d is %v, want %v (+- %.3g)", i, g, w, allowed)
+		}
+	}
+	return nil
+}
+
+func largest(lists ...[]float64) float64 {
+	m := 1e-300
+	for _, l := range lists {
+		for _, x := range l {
+			if !math.IsInf(x, 0) {
+				m = math.Max(m, math.Abs(x))
+			}
+		}
+	}
+	return m
+}
+
+func floats(ns []cases.Number) []float64 {
+	out := make([]float64, len(ns))
+	for i, n := range ns {
+		out[i] = float64(n)
+	}
+	return out
+}
+
+// plain hides a device's fused kernels, so that operations take their composed path.
+type plain struct{ device.Device }
+
+func TestSmallOps(t *testing.T) {
+	list := readCases(t, "testdata/ops.json")
+	if len(list) != 828 {
+		t.Fatalf("%d cases, want 828", len(list))
+	}
+	dev := cpu.New()
+	defer dev.Close()
+	for _, c := range list {
+		t.Run(c.Name(), func(t *testing.T) {
+			got := c.Run(dev, "fused")
+			s := c.Small
+			if s.Refused {
+				if got.Err == nil {
+					t.Fatal("not refused")
+				}
+				return
+			}
+			if got.Err != nil {
+				t.Fatal(got.Err)
+			}
+			r := got.Value.(*cases.SmallResult)
+			d, err := tensor.ParseDType(s.DType)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var seen [][]float64
+			for _, in := range s.Inputs {
+				seen = append(seen, floats(in.Storage))
+			}
+			for _, o := range append(s.Outputs, s.GradOutputs...) {
+				seen = append(seen, floats(o.Data))
+			}
+			for _, g := range s.GradInputs {
+				seen = append(seen, floats(g.Data))
+			}
+			scale := largest(seen...)
+			out := d
+			if s.Op == "cast" {
+				if out, err = tensor.ParseDType(s.Args.DType); err != nil {
+					t.Fatal(err)
+				}
+				scale = 0
+			}
+			if !tensor.Shape(r.Outputs[0].Shape).Equal(s.Outputs[0].Shape) {
+				t.Errorf("shape %v, want %v", r.Outputs[0].Shape, s.Outputs[0].Shape)
+			}
+			if s.Op == "cast" {
+				for i, g := range r.Outputs[0].Data {
+					if w := tensor.Round(out, float64(s.Outputs[0].Data[i])); math.Float64bits(float64(g)) != math.Float64bits(w) && !(math.IsNaN(w) && math.IsNaN(float64(g))) {
+						t.Errorf("element %d is %v, want %v", i, g, w)
+					}
+				}
+			} else if err := near(out, floats(r.Outputs[0].Data), floats(s.Outputs[0].Data), scale); err != nil {
+				t.Error("output:", err)
+			}
+			for i, want := range s.GradInputs {
+				if want.Shape == nil {
+					continue
+				}
+				if i >= len(r.GradInputs) || r.GradInputs[i] == nil {
+					t.Errorf("no gradient of input %d", i)
+					continue
+				}
+				if !tensor.Shape(r.GradInputs[i].Shape).Equal(want.Shape) {
+					t.Errorf("gradient %d has shape %v, want %v", i, r.GradInputs[i].Shape, want.Shape)
+				}
+				if err := near(d, floats(r.GradInputs[i].Data), floats(want.Data), scale); err != nil {
+					t.Errorf("gradient of input %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
