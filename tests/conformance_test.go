@@ -100,6 +100,11 @@ func TestSmallOps(t *testing.T) {
 	}
 	dev := cpu.New()
 	defer dev.Close()
+	t.Run("fused", func(t *testing.T) { smallOps(t, dev, list) })
+	t.Run("composed", func(t *testing.T) { smallOps(t, plain{dev}, list) })
+}
+
+func smallOps(t *testing.T, dev device.Device, list []*cases.Case) {
 	for _, c := range list {
 		t.Run(c.Name(), func(t *testing.T) {
 			got := c.Run(dev, "fused")

@@ -1,8 +1,11 @@
 package cpu
 
 import (
+	"math"
 	"math/bits"
+	"strconv"
 	"sync"
+	"weak"
 
 	"github.com/lamina-go/lamina/tensor"
 )
@@ -12,10 +15,11 @@ import (
 // than was once in use at the same time.
 type buffers struct {
 	mu     sync.Mutex
-	free   map[int][][]byte // by size class
-	inUse  int              // bytes handed out and not yet freed
-	peak   int              // largest inUse
-	cached int              // bytes in free
+	free   map[int][][]byte                       // by size class
+	lent   map[weak.Pointer[tensor.Host]]struct{} // what Free may take back, and once only
+	inUse  int                                    // bytes handed out and not yet freed
+	peak   int                                    // largest inUse
+	cached int                                    // bytes in free
 }
 
 // sizeClass rounds up to one of four steps between powers of two, at least 64 bytes.
@@ -27,11 +31,14 @@ func sizeClass(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// Alloc gives n bytes of undefined content, aligned to 64 bytes. A negative n
-// is an error.
+// maxAlloc is beyond every machine, and below what the Go runtime panics at.
+const maxAlloc = min(math.MaxInt/2, 1<<47)
+
+// Alloc gives n bytes of undefined content, aligned to 64 bytes. An n that is
+// negative or beyond all memory is an error.
 func (d *Device) Alloc(n int) (tensor.Memory, error) {
-	if n < 0 {
-		return nil, &tensor.ArgError{Op: "cpu.Alloc", Arg: "n", Got: tensor.Shape{n}.String(), Want: "a number of bytes", Kind: tensor.ErrSize}
+	if n < 0 || n > maxAlloc {
+		return nil, &tensor.ArgError{Op: "cpu.Alloc", Arg: "n", Got: strconv.Itoa(n), Want: "a number of bytes", Kind: tensor.ErrSize}
 	}
 	if n == 0 {
 		return tensor.NewHost(0), nil
@@ -46,8 +53,9 @@ func (d *Device) Alloc(n int) (tensor.Memory, error) {
 		list[len(list)-1] = nil
 		b.free[class] = list[:len(list)-1]
 		b.cached -= class
+		h := b.lend(raw[:n])
 		b.mu.Unlock()
-		return tensor.WrapHost(raw[:n]), nil
+		return h, nil
 	}
 	// Make room for the new memory under the peak: drop what lies about in other sizes.
 	for c := range b.free {
@@ -60,24 +68,39 @@ func (d *Device) Alloc(n int) (tensor.Memory, error) {
 		}
 	}
 	b.mu.Unlock()
-	return tensor.WrapHost(tensor.NewHost(class).Bytes()[:n]), nil
+	raw := tensor.NewHost(class).Bytes() // outside the lock: it may take the time of clearing it
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lend(raw[:n]), nil
+}
+
+func (b *buffers) lend(raw []byte) *tensor.Host {
+	h := tensor.WrapHost(raw)
+	if b.lent == nil {
+		b.lent = map[weak.Pointer[tensor.Host]]struct{}{}
+	}
+	b.lent[weak.Make(h)] = struct{}{}
+	return h
 }
 
 // Free takes memory of Alloc back for reuse. Nothing may use it afterwards.
+// Memory that is not of this device's Alloc, or was freed before, is left alone.
 func (d *Device) Free(m tensor.Memory) {
 	h, ok := m.(*tensor.Host)
-	if !ok || h == nil || h.Size() == 0 {
+	if !ok || h == nil {
 		return
 	}
-	raw := h.Bytes()
-	class := sizeClass(len(raw))
-	if cap(raw) != class { // not from Alloc
-		return
-	}
-	h.Written() // whoever saved it will notice
 	b := &d.buffers
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	key := weak.Make(h)
+	if _, ok := b.lent[key]; !ok {
+		return
+	}
+	delete(b.lent, key)
+	h.Written() // whoever saved it will notice
+	raw := h.Bytes()
+	class := sizeClass(len(raw))
 	if b.free == nil {
 		b.free = map[int][][]byte{}
 	}

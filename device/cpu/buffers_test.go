@@ -1,0 +1,146 @@
+package cpu
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/lamina-go/lamina/tensor"
+)
+
+func TestAlloc(t *testing.T) {
+	d := newDevice(t, 1)
+	for n := range 5000 {
+		m := must[tensor.Memory](t)(d.Alloc(n))
+		if m.Size() != n || m.Device() != tensor.CPU {
+			t.Fatalf("%d bytes on %v, want %d on the host", m.Size(), m.Device(), n)
+		}
+		if b := m.(*tensor.Host).Bytes(); n > 0 && uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
+			t.Fatalf("%d bytes are not aligned", n)
+		}
+		if class := sizeClass(n); class < n || class > n+n/4+64 {
+			t.Fatalf("%d bytes are given %d", n, class)
+		}
+		if n%2 == 0 {
+			d.Free(m)
+		}
+	}
+	for _, n := range []int{-1, math.MinInt, math.MaxInt, math.MaxInt - 100, 1 << 50} {
+		if _, err := d.Alloc(n); !errors.Is(err, tensor.ErrSize) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestFreeReuses(t *testing.T) {
+	d := newDevice(t, 1)
+	m := must[tensor.Memory](t)(d.Alloc(1000))
+	first := &m.(*tensor.Host).Bytes()[0]
+	version := m.Version()
+	d.Free(m)
+	if m.Version() == version {
+		t.Error("the version did not move on")
+	}
+	again := must[tensor.Memory](t)(d.Alloc(1010)) // of the same class
+	if &again.(*tensor.Host).Bytes()[0] != first {
+		t.Error("freed memory was not used again")
+	}
+	d.Free(m) // a second time: it is another's by now
+	other := must[tensor.Memory](t)(d.Alloc(1000))
+	if &other.(*tensor.Host).Bytes()[0] == first {
+		t.Error("the same memory was given to two")
+	}
+	inUse, _, cached := d.Memory()
+	d.Free(nil)
+	d.Free((*tensor.Host)(nil))
+	d.Free(tensor.NewHost(64)) // as large as a class, but not from Alloc
+	d.Free(hollow2{})
+	if i, _, c := d.Memory(); i != inUse || c != cached {
+		t.Errorf("%d bytes in use and %d kept, want %d and %d", i, c, inUse, cached)
+	}
+	d.Free(again)
+	d.Free(other)
+	if i, _, _ := d.Memory(); i != 0 {
+		t.Errorf("%d bytes in use at the end", i)
+	}
+	d.Trim()
+	if _, peak, c := d.Memory(); c != 0 || peak != 0 {
+		t.Errorf("after Trim %d bytes are kept, peak %d", c, peak)
+	}
+}
+
+type hollow2 struct{ strange }
+
+// However sizes follow each other, no more is kept than was once in use, and
+// the heap does not grow.
+func TestBuffersAreBounded(t *testing.T) {
+	d := newDevice(t, 1)
+	r := rand.New(rand.NewPCG(5, 1))
+	var held []tensor.Memory
+	var heap runtime.MemStats
+	for i := range 20000 {
+		if len(held) == 8 {
+			k := r.IntN(8)
+			d.Free(held[k])
+			held[k] = held[7]
+			held = held[:7]
+		}
+		held = append(held, must[tensor.Memory](t)(d.Alloc(1+r.IntN(1<<(4+r.IntN(14))))))
+		inUse, peak, cached := d.Memory()
+		if inUse+cached > peak || inUse <= 0 {
+			t.Fatalf("step %d: %d in use and %d kept are more than the peak %d", i, inUse, cached, peak)
+		}
+	}
+	for _, m := range held {
+		d.Free(m)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&heap)
+	before := heap.HeapAlloc
+	for range 20000 {
+		m := must[tensor.Memory](t)(d.Alloc(100000))
+		d.Free(m)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&heap)
+	if heap.HeapAlloc > before+1<<20 {
+		t.Errorf("the heap grew from %d to %d", before, heap.HeapAlloc)
+	}
+	if len(d.buffers.lent) != 0 {
+		t.Errorf("%d are still noted as lent", len(d.buffers.lent))
+	}
+}
+
+// What is lent is one's own, with many goroutines.
+func TestBuffersConcurrently(t *testing.T) {
+	d := newDevice(t, 1)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 2000 {
+				m, err := d.Alloc(64 + i%300)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b := m.(*tensor.Host).Bytes()
+				for j := range b {
+					b[j] = byte(g)
+				}
+				runtime.Gosched()
+				for j := range b {
+					if b[j] != byte(g) {
+						t.Error("memory was given to two")
+						return
+					}
+				}
+				d.Free(m)
+			}
+		})
+	}
+	wg.Wait()
+}
