@@ -195,7 +195,7 @@ func TestEveryKernelIsCancelled(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	_, errs = everyKernel(t, nil, newDevice(t, 2)) 
+	_, errs = everyKernel(t, nil, newDevice(t, 2))
 	for _, err := range errs {
 		ok(t, err)
 	}
