@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/lamina-go/lamina/device"
@@ -34,13 +35,21 @@ func (t *Tape) BackwardFrom(result *Var, seed *tensor.Tensor) (Gradients, error)
 	if err := t.Err(); err != nil {
 		return Gradients{}, err
 	}
-	t.op, t.operands = "backward", []*Var{result}
-	if err := t.checkRoot(result, seed); err != nil {
-		t.Fail(err)
-		return Gradients{}, t.Err()
+	t.begins("backward", result)
+	var steps []step
+	t.Run(func(context.Context, device.Device) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if err := t.checkRoot(result, seed); err != nil {
+			return err
+		}
+		steps, t.steps, t.backward = t.steps, nil, true
+		return nil
+	})
+	if err := t.Err(); err != nil {
+		return Gradients{}, err
 	}
-	t.backward = true
-	result.kept = true
+	result.Keep()
 	p := pass{t: t, of: make(map[*Var]*tensor.Tensor), owned: make(map[*Var]bool)}
 	if seed == nil {
 		seed = t.Full(result.DType(), 1, result.Shape()...)
@@ -48,13 +57,12 @@ func (t *Tape) BackwardFrom(result *Var, seed *tensor.Tensor) (Gradients, error)
 		t.Retain(seed) // the caller's
 	}
 	p.of[result] = seed
-	for i := len(t.steps) - 1; i >= 0 && t.Err() == nil; i-- {
-		p.step(&t.steps[i], i <= result.step)
-		t.steps[i] = step{}
+	for i := len(steps) - 1; i >= 0 && t.Err() == nil; i-- {
+		p.step(&steps[i], i <= result.step)
+		steps[i] = step{}
 	}
-	t.steps = nil
 	out := Gradients{of: make(map[*tensor.Tensor]*tensor.Tensor)}
-	t.op, t.operands = "backward", nil
+	t.begins("backward")
 	for v, g := range p.of {
 		if v.step < 0 && v.wants {
 			out.of[v.value] = p.rounded(v, g)
@@ -98,7 +106,7 @@ type pass struct {
 // step runs one node backwards and frees what only it needed.
 func (p *pass) step(st *step, below bool) {
 	t := p.t
-	t.op, t.operands = st.op, st.in
+	t.begins(st.op, st.in...)
 	g := p.of[st.out]
 	if g != nil && below {
 		for i, s := range st.saved {
@@ -128,10 +136,13 @@ func (p *pass) step(st *step, below bool) {
 }
 
 // collect adds a node's gradients to what its operands have. Each holder of a
-// gradient's memory counts: grad itself and a tensor given twice may be shared.
+// gradient's memory counts: grad itself, a saved tensor and a tensor given twice may be shared.
 func (p *pass) collect(st *step, grads []*tensor.Tensor, want []bool, grad *tensor.Tensor) {
 	t := p.t
 	seen := map[tensor.Memory]bool{grad.Memory(): true}
+	for _, s := range st.saved {
+		seen[s.Memory()] = true // drop frees it
+	}
 	for i, g := range grads {
 		if g == nil {
 			if want[i] {
@@ -205,8 +216,8 @@ func (p *pass) drop(st *step) {
 			t.Free(s)
 		}
 	}
-	if !st.out.kept {
-		st.out.dropped = true
+	if !st.out.kept.Load() {
+		st.out.dropped.Store(true)
 		t.Free(st.out.value)
 	}
 }

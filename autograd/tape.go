@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -51,12 +52,14 @@ func (e *OpError) Unwrap() error { return e.Err }
 // without recording.
 type Tape struct {
 	*device.Stream
+	dead Var // what operations return after a failure
+
+	mu       sync.Mutex // held for moments only, never while the stream is called
 	leaves   map[*tensor.Tensor]*Var
 	steps    []step
 	backward bool // Backward was called
 	op       string
 	operands []*Var
-	dead     Var // what operations return after a failure
 }
 
 // step is one recorded operation.
@@ -76,7 +79,7 @@ const callDepth = 12
 // ctx is context.Background(). Release must be called when the step is done.
 func NewTape(ctx context.Context, dev device.Device) *Tape {
 	t := &Tape{Stream: device.NewStream(ctx, dev), leaves: map[*tensor.Tensor]*Var{}}
-	t.dead = Var{tape: t, step: -1}
+	t.dead.tape, t.dead.step = t, -1
 	t.OnFailure(t.explain)
 	return t
 }
@@ -89,7 +92,36 @@ func (t *Tape) explain(err error) error {
 	}
 	var pcs [2 * callDepth]uintptr
 	n := runtime.Callers(3, pcs[:])
-	return &OpError{Op: t.op, Operands: describe(t.operands), Where: place(pcs[:n]), Err: err}
+	op, operands := t.current()
+	return &OpError{Op: op, Operands: describe(operands), Where: place(pcs[:n]), Err: err}
+}
+
+// begins notes the operation that a failure from now on belongs to.
+func (t *Tape) begins(op string, operands ...*Var) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.op, t.operands = op, operands
+}
+
+func (t *Tape) current() (op string, operands []*Var) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.op, t.operands
+}
+
+// Err is the first failure, or nil.
+func (t *Tape) Err() error {
+	if t == nil {
+		return &tensor.ArgError{Op: "autograd", Arg: "tape", Got: "nil", Want: "a tape", Kind: tensor.ErrMissing}
+	}
+	return t.Stream.Err()
+}
+
+// Fail makes err the tape's failure unless it has one already.
+func (t *Tape) Fail(err error) {
+	if t != nil {
+		t.Stream.Fail(err)
+	}
 }
 
 func describe(vs []*Var) string {
@@ -142,12 +174,13 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 	if t == nil {
 		return nil
 	}
-	t.op, t.operands = "watch", nil
-	if !wants {
-		t.op = "const"
-	}
 	if t.Err() != nil {
 		return &t.dead
+	}
+	if wants {
+		t.begins("watch")
+	} else {
+		t.begins("const")
 	}
 	if x == nil {
 		return t.Fails(&tensor.ArgError{Arg: "tensor", Got: "nil", Want: "a tensor", Kind: tensor.ErrMissing})
@@ -160,6 +193,11 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 	}
 	var v *Var
 	t.Run(func(context.Context, device.Device) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.leaves == nil {
+			return device.ErrReleased
+		}
 		if v = t.leaves[x]; v == nil {
 			v = &Var{tape: t, value: x, step: -1, wants: wants}
 			t.leaves[x] = v
@@ -187,7 +225,7 @@ func Begin(op string, in ...*Var) (t *Tape, ok bool) {
 	if t == nil || t.Err() != nil {
 		return t, false
 	}
-	t.op, t.operands = op, in
+	t.begins(op, in...)
 	for _, v := range in {
 		if v == nil {
 			continue
@@ -197,7 +235,7 @@ func Begin(op string, in ...*Var) (t *Tape, ok bool) {
 			v.tape.Fail(ErrOtherTape)
 			return t, false
 		}
-		if v.dropped {
+		if v.dropped.Load() {
 			t.Fail(ErrDropped)
 			return t, false
 		}
@@ -222,21 +260,24 @@ func (t *Tape) Fails(err error) *Var {
 // Record puts the result of an operation on the tape. out was made by the
 // tape's stream, or is a view of an operand. The node is kept if some operand
 // wants a gradient; then a nil node is an error (ErrNoBackward). Every
-// *tensor.Tensor in the fields of the node counts as saved for the backward:
+// *tensor.Tensor in the fields of the node, also in structs, slices and arrays
+// among them, counts as saved for the backward:
 // if it is written before the backward, Backward fails with ErrModified, and
 // if the node made it, it is freed as soon as the node has run. in may hold nils.
 func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
-	if t == nil || t.Err() != nil || out == nil {
+	if t == nil || t.Err() != nil {
 		return t.Dead()
 	}
-	wants := false
+	if out == nil {
+		return t.Fails(&tensor.ArgError{Arg: "result", Got: "nil", Want: "a tensor", Kind: tensor.ErrMissing})
+	}
 	for _, v := range in {
-		wants = wants || v != nil && v.wants
 		if v != nil && v.value != nil && v.value.Memory() == out.Memory() {
 			t.Retain(out)
 			break
 		}
 	}
+	wants := false
 	for _, v := range in {
 		wants = wants || v != nil && v.wants
 	}
@@ -244,15 +285,18 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 	if !wants {
 		return v
 	}
-	if n == nil {
+	if isNil(n) {
 		return t.Fails(ErrNoBackward)
 	}
-	st := step{op: t.op, node: n, in: append([]*Var(nil), in...), out: v, saved: savedTensors(n)}
+	op, _ := t.current()
+	st := step{op: op, node: n, in: append([]*Var(nil), in...), out: v, saved: savedTensors(n)}
 	for _, s := range st.saved {
 		st.version = append(st.version, s.Memory().Version())
 	}
 	runtime.Callers(2, st.pcs[:])
 	ok := t.Run(func(context.Context, device.Device) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		if t.backward {
 			return ErrBackwardTwice
 		}
@@ -273,5 +317,7 @@ func (t *Tape) Release() {
 		return
 	}
 	t.Stream.Release()
-	t.steps, t.leaves = nil, nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.steps, t.leaves, t.operands = nil, nil, nil
 }

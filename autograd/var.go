@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/lamina-go/lamina/tensor"
 )
@@ -10,10 +11,10 @@ import (
 type Var struct {
 	tape    *Tape
 	value   *tensor.Tensor
-	step    int  // index in the tape's steps; -1 for a leaf or a result without a gradient
-	wants   bool // a gradient
-	kept    bool // Backward must not drop the value
-	dropped bool
+	step    int         // index in the tape's steps; -1 for a leaf or a result without a gradient
+	wants   bool        // a gradient
+	kept    atomic.Bool // Backward must not drop the value
+	dropped atomic.Bool
 }
 
 // Tape is the tape that v is on.
@@ -26,7 +27,7 @@ func (v *Var) Tape() *Tape {
 
 // Tensor is the value; nil after a failure or when Backward has dropped it.
 func (v *Var) Tensor() *tensor.Tensor {
-	if v == nil || v.dropped {
+	if v == nil || v.dropped.Load() {
 		return nil
 	}
 	return v.value
@@ -55,14 +56,14 @@ func (v *Var) WantsGrad() bool { return v != nil && v.wants }
 // Without it, the values of intermediate results are freed as Backward passes them.
 func (v *Var) Keep() *Var {
 	if v != nil {
-		v.kept = true
+		v.kept.Store(true)
 	}
 	return v
 }
 
 // Err is the failure of v's tape.
 func (v *Var) Err() error {
-	if v == nil {
+	if v == nil || v.tape == nil {
 		return &tensor.ArgError{Op: "autograd", Arg: "var", Got: "nil", Want: "a Var", Kind: tensor.ErrMissing}
 	}
 	return v.tape.Err()
@@ -73,7 +74,7 @@ func (v *Var) Download() (*tensor.Tensor, error) {
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	if v.dropped {
+	if v.dropped.Load() {
 		return nil, ErrDropped
 	}
 	return v.tape.Download(v.value)

@@ -171,3 +171,79 @@ func smallOps(t *testing.T, dev device.Device, list []*cases.Case) {
 		})
 	}
 }
+
+func TestBlockAttnRes(t *testing.T) {
+	list := readCases(t, "testdata/blockattnres.json")
+	if len(list) != 30 {
+		t.Fatalf("%d cases, want 30", len(list))
+	}
+	dev := cpu.New()
+	defer dev.Close()
+	for _, path := range []string{"fused", "decomposed"} {
+		for _, c := range list {
+			t.Run(path+"/"+c.Name(), func(t *testing.T) {
+				got := c.Run(dev, path)
+				if got.Err != nil {
+					t.Fatal(got.Err)
+				}
+				r, want := got.Value.(*cases.BlockResult), c.Block.Want
+				d, err := tensor.ParseDType(c.Block.DType)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var seen [][]float64
+				for _, n := range c.Block.Blocks {
+					seen = append(seen, n.Data)
+				}
+				for _, n := range want.GradBlocks {
+					seen = append(seen, n.Data)
+				}
+				for _, n := range []*cases.Nested{c.Block.PartialBlock, c.Block.GradH, want.GradProjWeight, want.GradRMSNormGamma} {
+					if n != nil {
+						seen = append(seen, n.Data)
+					}
+				}
+				scale := largest(seen...)
+				check := func(name string, d tensor.DType, got, want *cases.Nested, scale float64) {
+					t.Helper()
+					if (got == nil) != (want == nil) {
+						t.Errorf("%s: got %v, want %v", name, got, want)
+						return
+					}
+					if got == nil {
+						return
+					}
+					if !tensor.Shape(got.Shape).Equal(want.Shape) {
+						t.Errorf("%s: shape %v, want %v", name, got.Shape, want.Shape)
+					}
+					// 16-bit results: a unit in the last place of the rounded answer, and no more than that.
+					if d.IsHalf() {
+						scale *= 1e-2
+					}
+					if err := near(d, got.Data, want.Data, scale); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+				check("output", d, r.Output, want.Output, scale)
+				check("rms_cache", d.Wide(), r.RMSCache, want.RMSCache, largest(wantData(want.RMSCache)))
+				check("alpha_cache", d.Wide(), r.AlphaCache, want.AlphaCache, 1)
+				if len(r.GradBlocks) != len(want.GradBlocks) {
+					t.Fatalf("%d gradients of blocks, want %d", len(r.GradBlocks), len(want.GradBlocks))
+				}
+				for i := range want.GradBlocks {
+					check(fmt.Sprintf("grad_blocks[%d]", i), d, &r.GradBlocks[i], &want.GradBlocks[i], scale)
+				}
+				check("grad_partial_block", d, r.GradPartialBlock, want.GradPartialBlock, scale)
+				check("grad_proj_weight", d, r.GradProjWeight, want.GradProjWeight, scale)
+				check("grad_rmsnorm_gamma", d, r.GradRMSNormGamma, want.GradRMSNormGamma, scale)
+			})
+		}
+	}
+}
+
+func wantData(n *cases.Nested) []float64 {
+	if n == nil {
+		return nil
+	}
+	return n.Data
+}

@@ -184,10 +184,28 @@ func binary[F real](f device.Binary) kernel[F] {
 func of[F real](f func(x float64) float64) kernel[F] {
 	return func(out []F, in *[maxOperands - 1][]F) {
 		x := in[0][:len(out)]
-		for i := range out {
-			out[i] = F(f(float64(x[i])))
+		var wx wide
+		for len(out) > 0 {
+			n := widen(&wx, x)
+			for i, v := range wx[:n] {
+				out[i] = F(f(v))
+			}
+			out, x = out[n:], x[n:]
 		}
 	}
+}
+
+// wide holds some numbers as float64. They are converted in a loop of their
+// own: next to the call, the conversion of amd64 would wait for the result of
+// the call before, because it keeps the upper half of its register.
+type wide [64]float64
+
+func widen[F real](w *wide, x []F) int {
+	n := min(len(x), len(w))
+	for i, v := range x[:n] {
+		w[i] = float64(v)
+	}
+	return n
 }
 
 // unary is f. The functions that cost no more than a call have a loop of their own.
@@ -313,7 +331,7 @@ func unary[F real](f device.Unary) kernel[F] {
 	case device.Erf:
 		return of[F](elementary.Erf)
 	case device.Sigmoid:
-		return of[F](elementary.Sigmoid)
+		return of[F](func(x float64) float64 { s, _ := sigmoids(x); return s })
 	case device.GELU:
 		return of[F](gelu)
 	case device.GELUTanh:
@@ -328,8 +346,14 @@ func unary[F real](f device.Unary) kernel[F] {
 func times[F real](f func(g, x float64) float64) kernel[F] {
 	return func(out []F, in *[maxOperands - 1][]F) {
 		g, x := in[0][:len(out)], in[1][:len(out)]
-		for i := range out {
-			out[i] = F(f(float64(g[i]), float64(x[i])))
+		var wg, wx wide
+		for len(out) > 0 {
+			n := widen(&wg, g)
+			widen(&wx, x)
+			for i, v := range wx[:n] {
+				out[i] = F(f(wg[i], v))
+			}
+			out, g, x = out[n:], g[n:], x[n:]
 		}
 	}
 }
@@ -375,7 +399,7 @@ func unaryGrad[F real](f device.Unary) kernel[F] {
 	case device.Erf:
 		return times[F](func(g, x float64) float64 { return g * (2 / math.SqrtPi * gauss(x, 1)) })
 	case device.Sigmoid:
-		return times[F](func(g, x float64) float64 { return g * elementary.Sigmoid(x) * elementary.Sigmoid(-x) })
+		return times[F](func(g, x float64) float64 { s, rest := sigmoids(x); return g * s * rest })
 	case device.ReLU:
 		return times[F](func(g, x float64) float64 { return g * step(x, 0, 0) })
 	case device.GELU:
@@ -429,6 +453,15 @@ func gauss(x, c float64) float64 {
 	return e - float64(e*float64(c*math.FMA(x, x, -square)))
 }
 
+// sigmoids is the sigmoid of x and that of -x, which is 1 less the first but
+// accurate. It does not branch, for no processor foresees the sign of x.
+func sigmoids(x float64) (s, rest float64) {
+	e := elementary.Exp(-math.Abs(x))
+	large, small := math.Float64bits(1/(1+e)), math.Float64bits(e/(1+e))
+	swap := (large ^ small) & uint64(int64(math.Float64bits(x))>>63)
+	return math.Float64frombits(large ^ swap), math.Float64frombits(small ^ swap)
+}
+
 func gelu(x float64) float64 {
 	if x == math.Inf(-1) {
 		return math.Copysign(0, -1)
@@ -447,7 +480,7 @@ func geluSlope(x float64) float64 {
 
 // The tanh form of GELU is x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
 const (
-	geluRoot  = 2 * math.Sqrt2 / math.SqrtPi
+	geluRoot  = 2 * math.Sqrt2 / math.SqrtPi // of 2u
 	geluCubic = 0.044715
 	geluEnd   = 100 // beyond, the sigmoid is 0 or 1
 )
@@ -459,7 +492,8 @@ func geluTanh(x float64) float64 {
 		}
 		return x
 	}
-	return x * elementary.Sigmoid(geluRoot*x*(1+float64(geluCubic*float64(x*x))))
+	s, _ := sigmoids(geluRoot * x * (1 + float64(geluCubic*float64(x*x))))
+	return x * s
 }
 
 func geluTanhSlope(x float64) float64 {
@@ -467,21 +501,21 @@ func geluTanhSlope(x float64) float64 {
 		return step(x, 0, 0)
 	}
 	square := float64(x * x)
-	u := geluRoot * x * (1 + float64(geluCubic*square))
-	s := elementary.Sigmoid(u)
+	s, rest := sigmoids(geluRoot * x * (1 + float64(geluCubic*square)))
 	slope := geluRoot * (1 + float64(3*geluCubic*square))
-	return s + float64(x*s*elementary.Sigmoid(-u)*slope)
+	return s + float64(x*s*rest*slope)
 }
 
 func silu(x float64) float64 {
 	if x == math.Inf(-1) {
 		return math.Copysign(0, -1)
 	}
-	return x * elementary.Sigmoid(x)
+	s, _ := sigmoids(x)
+	return x * s
 }
 
 func siluSlope(x float64) float64 {
-	s, rest := elementary.Sigmoid(x), elementary.Sigmoid(-x)
+	s, rest := sigmoids(x)
 	if s == 0 || rest == 0 {
 		return s
 	}

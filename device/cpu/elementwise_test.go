@@ -239,11 +239,13 @@ func TestUnaryFarOut(t *testing.T) {
 			t.Errorf("slope of %d at %v is %v, want %v", c.f, c.x, dx, c.slope)
 		}
 	}
-	// exp(-x^2) at an x whose square is not exact: exp(-(x^2 rounded)) is off by 1e-13.
-	x := 25 + 1.0/(1<<20) + 1.0/(1<<42)
-	lead := math.Exp(-625) * math.Exp(-50*(x-25)-(x-25)*(x-25))
-	if _, dx := one(t, d, tensor.Float64, u(device.Erf), 1, x); math.Abs(dx/(2/math.SqrtPi*lead)-1) > 2e-15 {
-		t.Errorf("slope of erf at %v is off by %v", x, dx/(2/math.SqrtPi*lead)-1)
+	// exp(-x^2) where x^2 is not exact: exp(-(x^2 rounded)) is off by up to 1e-13.
+	for _, x := range []float64{25.0123, 25.001, 24.987, 25.02} {
+		b := x - 25 // exact, and x^2 = 625 + 50 b + b^2
+		want := 2 / math.SqrtPi * math.Exp(-625) * math.Exp(-50*b-b*b)
+		if _, dx := one(t, d, tensor.Float64, u(device.Erf), 1, x); math.Abs(dx/want-1) > 2e-15 {
+			t.Errorf("slope of erf at %v is off by %v", x, dx/want-1)
+		}
 	}
 	// Results of float32 are those of float64, rounded.
 	r := rand.New(rand.NewPCG(1, 3))

@@ -79,9 +79,9 @@ func store[F real](b []byte, d tensor.DType, at, stride int, src []F) {
 	case tensor.Float64:
 		storeAs(elems[float64](b), at, stride, src)
 	case tensor.BFloat16:
-		storeHalf(elems[uint16](b), at, stride, src, tensor.BFloat16FromFloat32, tensor.BFloat16FromFloat64)
+		storeBFloat16(elems[uint16](b), at, stride, src)
 	case tensor.Float16:
-		storeHalf(elems[uint16](b), at, stride, src, tensor.Float16FromFloat32, tensor.Float16FromFloat64)
+		storeFloat16(elems[uint16](b), at, stride, src)
 	}
 }
 
@@ -98,15 +98,35 @@ func storeAs[F real, T float32 | float64](dst []T, at, stride int, src []F) {
 	}
 }
 
-func storeHalf[F real](dst []uint16, at, stride int, src []F, from32 func(float32) uint16, from64 func(float64) uint16) {
+func storeBFloat16[F real](dst []uint16, at, stride int, src []F) {
 	switch src := any(src).(type) {
 	case []float32:
+		if stride == 1 {
+			dst = dst[at : at+len(src)]
+			for i, x := range src {
+				dst[i] = tensor.BFloat16FromFloat32(x)
+			}
+			return
+		}
 		for i, x := range src {
-			dst[at+i*stride] = from32(x)
+			dst[at+i*stride] = tensor.BFloat16FromFloat32(x)
 		}
 	case []float64:
 		for i, x := range src {
-			dst[at+i*stride] = from64(x)
+			dst[at+i*stride] = tensor.BFloat16FromFloat64(x)
+		}
+	}
+}
+
+func storeFloat16[F real](dst []uint16, at, stride int, src []F) {
+	switch src := any(src).(type) {
+	case []float32:
+		for i, x := range src {
+			dst[at+i*stride] = tensor.Float16FromFloat32(x)
+		}
+	case []float64:
+		for i, x := range src {
+			dst[at+i*stride] = tensor.Float16FromFloat64(x)
 		}
 	}
 }

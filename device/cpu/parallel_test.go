@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -72,7 +73,7 @@ func TestRunIsCancelled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(bg, time.Millisecond, nil)
 	defer cancel()
-	if err := d.run(ctx, 1<<40, func(int) {}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := d.run(ctx, math.MaxInt, func(int) {}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

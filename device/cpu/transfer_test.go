@@ -33,6 +33,9 @@ func TestCopyBits(t *testing.T) {
 	for _, dt := range dtypes {
 		for _, shape := range copyShapes {
 			for l := range nLayouts * nLayouts {
+				if product(shape) > 3000 && (l+layout(dt))%3 != 0 {
+					continue
+				}
 				x := scramble(laid(t, l%nLayouts, dt, nil, shape...), uint64(l))
 				for i, do := range []func(out *tensor.Tensor) error{
 					func(out *tensor.Tensor) error { return d.Copy(bg, out, x) },
@@ -71,6 +74,9 @@ func TestCopyConverts(t *testing.T) {
 					}
 				}
 				for l := range nLayouts * nLayouts {
+					if len(data) > 3000 && (l+layout(xd))%5 != 0 {
+						continue
+					}
 					x, out := laid(t, l%nLayouts, xd, data, shape...), laid(t, l/nLayouts, od, nil, shape...)
 					ok(t, d.Copy(bg, out, x))
 					xs := values(t, x)

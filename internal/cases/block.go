@@ -15,7 +15,7 @@ import (
 // Block is a case of the operator; the names are those of its document.
 type Block struct {
 	DType        string       `json:"dtype"`
-	Blocks       []Nested     `json:"blocks"` // N of [B][T][D]
+	Blocks       []*Nested    `json:"blocks"` // N of [B][T][D]
 	PartialBlock *Nested      `json:"partial_block"`
 	ProjWeight   *Nested      `json:"proj_weight"`
 	RMSNormGamma *Nested      `json:"rmsnorm_gamma"`
@@ -129,7 +129,7 @@ func (c *Block) Run(dev device.Device, path string) (*BlockResult, error) {
 	}
 	var in blockattnres.Tensors
 	for i := range c.Blocks {
-		in.Blocks = append(in.Blocks, place(&c.Blocks[i]))
+		in.Blocks = append(in.Blocks, place(c.Blocks[i]))
 	}
 	in.PartialBlock, in.ProjWeight, in.RMSNormGamma = place(c.PartialBlock), place(c.ProjWeight), place(c.RMSNormGamma)
 	gradH := place(c.GradH)

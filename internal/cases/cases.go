@@ -25,6 +25,7 @@ type Case struct {
 	Op    string
 	Block *Block
 	Small *Small
+	bad   error // fields that cannot be read: the case is refused, the others run
 }
 
 // Name is the case's name or id.
@@ -38,7 +39,8 @@ func (c *Case) Name() string {
 	return c.Op
 }
 
-// Read reads one JSON list of cases. Anything else is an error.
+// Read reads one JSON list of objects that have op or blocks. Anything else is
+// an error; an object whose other fields make no sense is a case that is refused.
 func Read(r io.Reader) ([]*Case, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -102,13 +104,15 @@ func (c *Case) read(raw json.RawMessage) error {
 			return errors.New("op is not a name")
 		}
 		c.Small = &Small{}
-		return json.Unmarshal(raw, c.Small)
+		c.bad = json.Unmarshal(raw, c.Small)
+		return nil
 	}
 	if _, ok := c.raw["blocks"]; !ok {
 		return errors.New("it has neither op nor blocks")
 	}
 	c.Block = &Block{Scale: 1, Eps: 1e-6, RMSNorm: true}
-	return json.Unmarshal(raw, c.Block)
+	c.bad = json.Unmarshal(raw, c.Block)
+	return nil
 }
 
 func contains(list []string, s string) bool {
@@ -168,6 +172,9 @@ func Write(w io.Writer, list []*Case, got []Got) error {
 // Run runs a case on a device. The path is "fused" or "decomposed" and matters
 // to the operator alone.
 func (c *Case) Run(dev device.Device, path string) Got {
+	if c.bad != nil {
+		return Got{Err: c.bad}
+	}
 	var v any
 	var err error
 	if c.Block != nil {

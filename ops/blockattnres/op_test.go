@@ -1,0 +1,410 @@
+package blockattnres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/autograd/gradcheck"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/device/cpu"
+	"github.com/lamina-go/lamina/ops"
+	"github.com/lamina-go/lamina/ops/blockattnres"
+	"github.com/lamina-go/lamina/random"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+func noise(t testing.TB, d tensor.DType, stream uint64, shape ...int) *tensor.Tensor {
+	t.Helper()
+	x := make([]float64, tensor.Shape(shape).Len())
+	for i := range x {
+		x[i] = random.Source{Seed: 5, Stream: stream}.Normal(uint64(i))
+	}
+	v, err := tensor.FromFloat64s(d, x, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// operands are N blocks, a partial block, a weight and a gain.
+func operands(t testing.TB, d tensor.DType, n int, shape ...int) blockattnres.Tensors {
+	var in blockattnres.Tensors
+	for i := range n {
+		in.Blocks = append(in.Blocks, noise(t, d, uint64(i), shape...))
+	}
+	in.PartialBlock = noise(t, d, 200, shape...)
+	in.ProjWeight = noise(t, d, 201, shape[2])
+	in.RMSNormGamma = noise(t, d, 202, shape[2])
+	return in
+}
+
+func list(in blockattnres.Tensors) []*tensor.Tensor {
+	all := append([]*tensor.Tensor{}, in.Blocks...)
+	for _, x := range []*tensor.Tensor{in.ProjWeight, in.RMSNormGamma, in.PartialBlock} {
+		if x != nil {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// inputs is the inverse of list.
+func inputs(v []*autograd.Var, n int, gamma, partial bool) blockattnres.Inputs {
+	in := blockattnres.Inputs{Blocks: v[:n], ProjWeight: v[n]}
+	v = v[n+1:]
+	if gamma {
+		in.RMSNormGamma, v = v[0], v[1:]
+	}
+	if partial {
+		in.PartialBlock = v[0]
+	}
+	return in
+}
+
+type plain struct{ device.Device }
+
+type path struct {
+	name string
+	dev  device.Device
+	f    func(blockattnres.Inputs, ...blockattnres.Option) *autograd.Var
+}
+
+func paths() []path {
+	dev := cpu.New()
+	return []path{{"fused", dev, blockattnres.Apply}, {"fallback", plain{dev}, blockattnres.Apply}, {"decomposed", dev, blockattnres.Decomposed}}
+}
+
+func TestGradients(t *testing.T) {
+	for _, p := range paths() {
+		for _, c := range []struct {
+			n, d            int
+			scale           float64
+			partial, noNorm bool
+		}{{1, 3, 1, false, false}, {3, 5, -0.7, true, false}, {2, 4, 3, true, true}, {2, 7, 0, false, false}} {
+			t.Run(fmt.Sprintf("%s_%+v", p.name, c), func(t *testing.T) {
+				in := operands(t, tensor.Float64, c.n, 2, 3, c.d)
+				opts := []blockattnres.Option{blockattnres.Scale(c.scale), blockattnres.Eps(1e-3)}
+				if c.noNorm {
+					in.RMSNormGamma = nil
+					opts = append(opts, blockattnres.WithoutRMSNorm())
+				}
+				if !c.partial {
+					in.PartialBlock = nil
+				}
+				gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
+					return p.f(inputs(v, c.n, !c.noNorm, c.partial), opts...)
+				}, list(in), gradcheck.Options{Tolerance: 1e-9 * 20})
+			})
+		}
+	}
+}
+
+// gradients runs a path and downloads h and the gradient of each operand.
+func gradients(t *testing.T, p path, in blockattnres.Tensors, seed *tensor.Tensor, opts ...blockattnres.Option) [][]float64 {
+	t.Helper()
+	tape := autograd.NewTape(context.Background(), p.dev)
+	defer tape.Release()
+	var v []*autograd.Var
+	for _, x := range list(in) {
+		v = append(v, tape.Watch(x))
+	}
+	h := p.f(inputs(v, len(in.Blocks), in.RMSNormGamma != nil, in.PartialBlock != nil), opts...)
+	y, err := h.Float64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := [][]float64{y}
+	g, err := tape.BackwardFrom(h, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range v {
+		host, err := tape.Download(g.Of(x.Tensor()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := host.Float64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// The fused path and the fallback give the same numbers in every dtype.
+func TestPathsAgree(t *testing.T) {
+	ps := paths()
+	for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+		in := operands(t, d, 5, 2, 7, 33)
+		seed := noise(t, d, 300, 2, 7, 33)
+		fused := gradients(t, ps[0], in, seed, blockattnres.Scale(-0.7))
+		other := gradients(t, ps[1], in, seed, blockattnres.Scale(-0.7))
+		tol := map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-12, tensor.BFloat16: 1.0 / 128, tensor.Float16: 1.0 / 1024}[d]
+		for i := range fused {
+			for j, x := range fused[i] {
+				if diff := math.Abs(x - other[i][j]); diff > tol*math.Max(1, math.Abs(x)) {
+					t.Fatalf("%v: result %d element %d: fused %v, fallback %v", d, i, j, x, other[i][j])
+				}
+			}
+		}
+	}
+}
+
+// One tensor given as two sources gets the sum of both gradients.
+func TestSameTensorTwice(t *testing.T) {
+	for _, p := range paths() {
+		in := operands(t, tensor.Float64, 3, 1, 2, 5)
+		in.Blocks[2] = in.Blocks[0]
+		gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
+			return p.f(blockattnres.Inputs{Blocks: []*autograd.Var{v[0], v[1], v[0]}, PartialBlock: v[0], ProjWeight: v[2], RMSNormGamma: v[3]})
+		}, []*tensor.Tensor{in.Blocks[0], in.Blocks[1], in.ProjWeight, in.RMSNormGamma}, gradcheck.Options{Tolerance: 2e-8})
+	}
+}
+
+// Weights may be (1,D), and their gradients are too.
+func TestWeightRow(t *testing.T) {
+	for _, p := range paths() {
+		in := operands(t, tensor.Float64, 2, 1, 2, 4)
+		var err error
+		for _, w := range []**tensor.Tensor{&in.ProjWeight, &in.RMSNormGamma} {
+			if *w, err = (*w).Reshape(1, 4); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
+			return p.f(inputs(v, 2, true, true))
+		}, list(in), gradcheck.Options{Tolerance: 2e-8})
+	}
+}
+
+// With frozen blocks only the weights get gradients.
+func TestFrozen(t *testing.T) {
+	for _, p := range paths() {
+		in := operands(t, tensor.Float64, 2, 1, 2, 4)
+		gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
+			return p.f(blockattnres.Inputs{Blocks: []*autograd.Var{tape.Const(in.Blocks[0]), tape.Const(in.Blocks[1])}, ProjWeight: v[0], RMSNormGamma: tape.Const(in.RMSNormGamma)})
+		}, []*tensor.Tensor{in.ProjWeight}, gradcheck.Options{Tolerance: 2e-8})
+	}
+}
+
+// Caches are made only if something wants a gradient.
+func TestNoCachesWithoutGradient(t *testing.T) {
+	dev := cpu.New()
+	in := operands(t, tensor.Float32, 2, 1, 64, 2)
+	used := func(watch bool) int {
+		before, _, _ := dev.Memory()
+		tape := autograd.NewTape(context.Background(), dev)
+		defer tape.Release()
+		place := tape.Const
+		if watch {
+			place = tape.Watch
+		}
+		var v []*autograd.Var
+		for _, x := range list(in) {
+			v = append(v, place(x))
+		}
+		if err := blockattnres.Apply(inputs(v, 2, true, true)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		after, _, _ := dev.Memory()
+		return after - before
+	}
+	if without, with := used(false), used(true); without >= with {
+		t.Errorf("%d bytes without a gradient, %d with one", without, with)
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	for _, shape := range [][]int{{0, 3, 4}, {2, 0, 4}} {
+		for _, p := range paths()[:1] {
+			in := operands(t, tensor.BFloat16, 2, shape...)
+			g := gradients(t, p, in, noise(t, tensor.BFloat16, 1, shape...))
+			for _, w := range g[3:5] { // the weights
+				for _, x := range w {
+					if x != 0 {
+						t.Errorf("%v: a weight gradient of %v", shape, x)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	dev := cpu.New()
+	good := func() blockattnres.Tensors { return operands(t, tensor.Float32, 3, 1, 2, 4) }
+	for _, c := range []struct {
+		name   string
+		change func(in *blockattnres.Tensors) []blockattnres.Option
+		kind   error
+		words  string
+	}{
+		{"no blocks", func(in *blockattnres.Tensors) []blockattnres.Option { in.Blocks = nil; return nil }, tensor.ErrCount, "blocks"},
+		{"128 blocks", func(in *blockattnres.Tensors) []blockattnres.Option {
+			for len(in.Blocks) < 128 {
+				in.Blocks = append(in.Blocks, in.Blocks[0])
+			}
+			return nil
+		}, tensor.ErrCount, "128"},
+		{"nil block", func(in *blockattnres.Tensors) []blockattnres.Option { in.Blocks[1] = nil; return nil }, tensor.ErrMissing, "blocks[1]"},
+		{"rank", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.Blocks[0] = noise(t, tensor.Float32, 1, 2, 4)
+			return nil
+		}, tensor.ErrRank, "blocks[0]"},
+		{"shape", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.Blocks[2] = noise(t, tensor.Float32, 1, 1, 3, 4)
+			return nil
+		}, tensor.ErrShape, "blocks[2] is (1,3,4)"},
+		{"dtype", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.Blocks[2] = noise(t, tensor.Float64, 1, 1, 2, 4)
+			return nil
+		}, tensor.ErrDType, "blocks[2]"},
+		{"partial shape", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.PartialBlock = noise(t, tensor.Float32, 1, 1, 3, 4)
+			return nil
+		}, tensor.ErrShape, "partial_block"},
+		{"partial dtype", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.PartialBlock = noise(t, tensor.BFloat16, 1, 1, 2, 4)
+			return nil
+		}, tensor.ErrDType, "partial_block"},
+		{"weight missing", func(in *blockattnres.Tensors) []blockattnres.Option { in.ProjWeight = nil; return nil }, tensor.ErrMissing, "proj_weight"},
+		{"weight shape", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.ProjWeight = noise(t, tensor.Float32, 1, 5)
+			return nil
+		}, tensor.ErrShape, "proj_weight"},
+		{"gamma missing", func(in *blockattnres.Tensors) []blockattnres.Option { in.RMSNormGamma = nil; return nil }, tensor.ErrMissing, "rmsnorm_gamma"},
+		{"gamma shape although off", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.RMSNormGamma = noise(t, tensor.Float32, 1, 5)
+			return []blockattnres.Option{blockattnres.WithoutRMSNorm()}
+		}, tensor.ErrShape, "rmsnorm_gamma"},
+		{"eps", func(in *blockattnres.Tensors) []blockattnres.Option {
+			return []blockattnres.Option{blockattnres.Eps(-1)}
+		}, tensor.ErrValue, "rmsnorm_eps"},
+		{"eps NaN", func(in *blockattnres.Tensors) []blockattnres.Option {
+			return []blockattnres.Option{blockattnres.Eps(math.NaN())}
+		}, tensor.ErrValue, "rmsnorm_eps"},
+		{"eps Inf", func(in *blockattnres.Tensors) []blockattnres.Option {
+			return []blockattnres.Option{blockattnres.Eps(math.Inf(1))}
+		}, tensor.ErrValue, "rmsnorm_eps"},
+		{"scale", func(in *blockattnres.Tensors) []blockattnres.Option {
+			return []blockattnres.Option{blockattnres.Scale(math.NaN())}
+		}, tensor.ErrValue, "scale"},
+		{"no width", func(in *blockattnres.Tensors) []blockattnres.Option {
+			*in = operands(t, tensor.Float32, 1, 1, 2, 0)
+			return nil
+		}, tensor.ErrShape, "blocks[0]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := good()
+			opts := c.change(&in)
+			s := device.NewStream(context.Background(), dev)
+			defer s.Release()
+			check := func(where string, err error) {
+				t.Helper()
+				var arg *tensor.ArgError
+				if !errors.Is(err, c.kind) || !errors.As(err, &arg) || !strings.Contains(err.Error(), c.words) {
+					t.Errorf("%s: %v, want %v with %q", where, err, c.kind, c.words)
+				}
+			}
+			_, err := blockattnres.Forward(s, in, blockattnres.Caches{}, opts...)
+			check("Forward", err)
+			if s.Err() != nil {
+				t.Errorf("the stream failed: %v", s.Err())
+			}
+			for _, p := range paths() {
+				tape := autograd.NewTape(context.Background(), p.dev)
+				defer tape.Release()
+				var v blockattnres.Inputs
+				watch := func(x *tensor.Tensor) *autograd.Var {
+					if x == nil {
+						return nil
+					}
+					return tape.Watch(x)
+				}
+				for _, b := range in.Blocks {
+					v.Blocks = append(v.Blocks, watch(b))
+				}
+				v.PartialBlock, v.ProjWeight, v.RMSNormGamma = watch(in.PartialBlock), watch(in.ProjWeight), watch(in.RMSNormGamma)
+				check(p.name, p.f(v, opts...).Err())
+				if !strings.Contains(tape.Err().Error(), "op_test.go:") {
+					t.Errorf("no place in %v", tape.Err())
+				}
+			}
+		})
+	}
+}
+
+func TestCacheRefusals(t *testing.T) {
+	dev := cpu.New()
+	s := device.NewStream(context.Background(), dev)
+	defer s.Release()
+	in := operands(t, tensor.Float32, 2, 1, 2, 4)
+	off := blockattnres.WithoutRMSNorm()
+	if _, err := blockattnres.Forward(s, in, blockattnres.Caches{RMS: true}, off); !errors.Is(err, tensor.ErrValue) {
+		t.Errorf("an rms cache without RMSNorm: %v", err)
+	}
+	out, err := blockattnres.Forward(s, in, blockattnres.Caches{RMS: true, Alpha: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := noise(t, tensor.Float32, 1, 1, 2, 4)
+	without := in
+	without.PartialBlock = nil
+	half := in
+	half.RMSNormGamma = nil
+	for name, c := range map[string]struct {
+		g, alpha, rms *tensor.Tensor
+		in            blockattnres.Tensors
+		kind          error
+		words         string
+	}{
+		"grad_h shape":       {noise(t, tensor.Float32, 1, 1, 2, 5), out.Alpha, out.RMS, in, tensor.ErrShape, "grad_h"},
+		"grad_h dtype":       {noise(t, tensor.Float64, 1, 1, 2, 4), out.Alpha, out.RMS, in, tensor.ErrDType, "grad_h"},
+		"grad_h missing":     {nil, out.Alpha, out.RMS, in, tensor.ErrMissing, "grad_h"},
+		"alpha missing":      {g, nil, out.RMS, in, tensor.ErrMissing, "alpha_cache"},
+		"alpha dtype":        {g, noise(t, tensor.BFloat16, 1, 1, 2, 3), out.RMS, in, tensor.ErrDType, "alpha_cache"},
+		"alpha float64":      {g, noise(t, tensor.Float64, 1, 1, 2, 3), out.RMS, in, tensor.ErrDType, "alpha_cache"},
+		"partial in one":     {g, out.Alpha, out.RMS, without, tensor.ErrShape, "alpha_cache"},
+		"rms missing":        {g, out.Alpha, nil, in, tensor.ErrMissing, "rms_cache"},
+		"rms shape":          {g, out.Alpha, out.Alpha, in, tensor.ErrShape, "rms_cache"},
+		"gamma missing here": {g, out.Alpha, out.RMS, half, tensor.ErrMissing, "rmsnorm_gamma"},
+	} {
+		_, err := blockattnres.Backward(s, c.g, c.in, c.alpha, c.rms)
+		if !errors.Is(err, c.kind) || err != nil && !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v, want %v with %q", name, err, c.kind, c.words)
+		}
+	}
+	if _, err := blockattnres.Backward(s, g, in, out.Alpha, out.RMS); err != nil {
+		t.Errorf("a right call after the wrong ones: %v", err)
+	}
+	bare := device.NewStream(context.Background(), plain{dev})
+	defer bare.Release()
+	if _, err := blockattnres.Forward(bare, in, blockattnres.Caches{}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a device without the kernel: %v", err)
+	}
+}
+
+// Decomposed casts nothing: its values have the operands' dtype.
+func TestDecomposedDType(t *testing.T) {
+	tape := autograd.NewTape(context.Background(), cpu.New())
+	defer tape.Release()
+	var v []*autograd.Var
+	for _, x := range list(operands(t, tensor.Float16, 2, 1, 2, 4)) {
+		v = append(v, tape.Watch(x))
+	}
+	p := blockattnres.Decompose(inputs(v, 2, true, true))
+	for _, x := range []*autograd.Var{p.H, p.RMS, p.Alpha} {
+		if x.DType() != tensor.Float16 {
+			t.Errorf("%v", x)
+		}
+	}
+	if err := ops.Sum(p.H, ops.All()).Err(); err != nil {
+		t.Error(err)
+	}
+}
