@@ -198,7 +198,7 @@ func TestBlockAttnRes(t *testing.T) {
 				for _, n := range want.GradBlocks {
 					seen = append(seen, n.Data)
 				}
-				for _, n := range []*cases.Nested{c.Block.PartialBlock, c.Block.GradH, want.GradProjWeight, want.GradRMSNormGamma} {
+				for _, n := range []*cases.Nested{c.Block.PartialBlock, c.Block.GradH, want.GradPartialBlock, want.GradProjWeight, want.GradRMSNormGamma} {
 					if n != nil {
 						seen = append(seen, n.Data)
 					}
