@@ -21,7 +21,16 @@ func BFloat16FromFloat32(f float32) uint16 {
 func BFloat16ToFloat32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 // BFloat16FromFloat64 rounds once, to nearest even.
-func BFloat16FromFloat64(f float64) uint16 { return BFloat16FromFloat32(roundToOdd(f)) }
+func BFloat16FromFloat64(f float64) uint16 {
+	b := math.Float64bits(f)
+	m := b &^ (1 << 63)
+	// For what is normal in bfloat16 an integer addition rounds; a carry moves
+	// into the exponent, at the end to that of an infinity.
+	if m-(1023-126)<<52 < (126+128)<<52 {
+		return uint16(b>>48)&0x8000 | uint16((m+(1<<44-1)+m>>45&1)>>45-(1023-127)<<7)
+	}
+	return BFloat16FromFloat32(roundToOdd(f))
+}
 
 // Float16FromFloat32 rounds to the nearest IEEE binary16, ties to even, and
 // gives its bits; a signalling NaN becomes quiet.
@@ -31,7 +40,14 @@ func Float16FromFloat32(f float32) uint16 { return float16.Fromfloat32(f).Bits()
 func Float16ToFloat32(h uint16) float32 { return float16.Frombits(h).Float32() }
 
 // Float16FromFloat64 rounds once, to nearest even.
-func Float16FromFloat64(f float64) uint16 { return Float16FromFloat32(roundToOdd(f)) }
+func Float16FromFloat64(f float64) uint16 {
+	b := math.Float64bits(f)
+	m := b &^ (1 << 63)
+	if m-(1023-14)<<52 < (14+16)<<52 { // normal in binary16, as above
+		return uint16(b>>48)&0x8000 | uint16((m+(1<<41-1)+m>>42&1)>>42-(1023-15)<<10)
+	}
+	return Float16FromFloat32(roundToOdd(f))
+}
 
 // roundToOdd narrows so that a later rounding to 16 bits is that of f itself:
 // an inexact result gets an odd last bit, which no later step takes for a tie
