@@ -1,0 +1,29 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/lamina-go/lamina/tensor"
+)
+
+func BenchmarkMatMul(b *testing.B) {
+	for _, threads := range []int{1, 2} {
+		d := New(Threads(threads))
+		defer d.Close()
+		for _, s := range [][4]int{{1, 512, 512, 512}, {1, 2048, 128, 384}, {1, 2048, 384, 128}, {1, 128, 2048, 384}, {72, 256, 64, 256}, {8192, 1, 26, 512}, {8192, 26, 1, 512}, {1, 2048, 2048, 1}} {
+			b.Run(fmt.Sprintf("threads=%d/%dx%dx%dx%d", threads, s[0], s[1], s[2], s[3]), func(b *testing.B) {
+				x, _ := tensor.Zeros(tensor.Float32, s[0], s[1], s[2])
+				y, _ := tensor.Zeros(tensor.Float32, s[0], s[2], s[3])
+				z, _ := tensor.Zeros(tensor.Float32, s[0], s[1], s[3])
+				for b.Loop() {
+					if err := d.MatMul(context.Background(), z, x, y); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(2*float64(s[0]*s[1]*s[2]*s[3])/float64(b.Elapsed().Nanoseconds())*float64(b.N), "GFLOP/s")
+			})
+		}
+	}
+}
