@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot/palette/moreland"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/nn"
@@ -60,7 +61,12 @@ func (r *training) drawLoss() error {
 // read, a column for each source; NaN where a read has no such source.
 type alphas [][]float64
 
-func (a alphas) Dims() (c, r int)   { return len(a[len(a)-1]), len(a) }
+func (a alphas) Dims() (c, r int) {
+	for _, row := range a {
+		c = max(c, len(row))
+	}
+	return c, len(a)
+}
 func (a alphas) X(c int) float64    { return float64(c) }
 func (a alphas) Y(r int) float64    { return float64(r) }
 func (a alphas) Z(c, r int) float64 { return a.at(len(a)-1-r, c) }
@@ -72,6 +78,11 @@ func (a alphas) at(read, source int) float64 {
 	return -1 // below the palette: blank
 }
 
+// shades is a list of colors as a palette.
+type shades []color.Color
+
+func (s shades) Colors() []color.Color { return s }
+
 // drawAlpha draws alpha.png, a heat map of sublayer by source. A plain residual
 // has weights of 1 throughout.
 func (r *training) drawAlpha() error {
@@ -79,21 +90,40 @@ func (r *training) drawAlpha() error {
 	if err != nil {
 		return err
 	}
-	width := 0
-	for _, row := range rows {
-		width = max(width, len(row))
-	}
-	rows[len(rows)-1] = append(rows[len(rows)-1], make([]float64, width-len(rows[len(rows)-1]))...)
+	width, _ := rows.Dims()
 	colors := moreland.Kindlmann()
 	colors.SetMin(0)
 	colors.SetMax(1)
-	heat := plotter.NewHeatMap(rows, colors.Palette(200))
+	// The palette ends in white, which here means that there is no such source.
+	heat := plotter.NewHeatMap(rows, shades(colors.Palette(256).Colors()[40:216]))
 	heat.Min, heat.Max = 0, 1
 	heat.Underflow = color.White
 	p := plot.New()
 	p.Title.Text = "weight of each source, " + r.Residual + " residual"
 	p.X.Label.Text, p.Y.Label.Text = "source (0: embedding; the last of a row may be the partial block)", "sublayer"
 	p.Add(heat)
+	labels := plotter.XYLabels{}
+	for i, row := range rows {
+		if width > 16 {
+			break // no room for numbers
+		}
+		for j, a := range row {
+			labels.XYs = append(labels.XYs, plotter.XY{X: float64(j), Y: float64(len(rows) - 1 - i)})
+			labels.Labels = append(labels.Labels, fmt.Sprintf("%.2f", a))
+		}
+	}
+	text, err := plotter.NewLabels(labels)
+	if err != nil {
+		return err
+	}
+	for i := range text.TextStyle {
+		text.TextStyle[i].Color = color.White
+		if labels.Labels[i] > "0.75" {
+			text.TextStyle[i].Color = color.Black
+		}
+		text.TextStyle[i].XAlign, text.TextStyle[i].YAlign = draw.XCenter, draw.YCenter
+	}
+	p.Add(text)
 	var xs, ys []plot.Tick
 	for i := range width {
 		xs = append(xs, plot.Tick{Value: float64(i), Label: fmt.Sprint(i)})
