@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -138,17 +139,21 @@ func describe(vs []*Var) string {
 	return strings.Join(parts, ", ")
 }
 
-const module = "github.com/lamina-go/lamina/"
+// root is the module's folder as the compiler names it.
+var root = func() string {
+	_, file, _, _ := runtime.Caller(0)
+	return strings.TrimSuffix(file, "autograd/tape.go")
+}()
 
 // place is the first caller outside the packages that operations are made of.
+// Files tell, and not functions: a closure that is inlined takes its caller's name.
 func place(pcs []uintptr) string {
 	frames := runtime.CallersFrames(pcs)
 	for {
 		f, more := frames.Next()
 		inside := strings.HasPrefix(f.Function, "runtime.")
-		if rest, ok := strings.CutPrefix(f.Function, module); ok {
-			pkg, _, _ := strings.Cut(rest, ".")
-			switch pkg {
+		if rest, ok := strings.CutPrefix(f.File, root); ok && root != "" {
+			switch path.Dir(rest) {
 			case "tensor", "device", "autograd", "ops", "ops/blockattnres", "nn", "optim":
 				inside = !strings.HasSuffix(f.File, "_test.go")
 			}
@@ -261,9 +266,9 @@ func (t *Tape) Fails(err error) *Var {
 // tape's stream, or is a view of an operand. The node is kept if some operand
 // wants a gradient; then a nil node is an error (ErrNoBackward). Every
 // *tensor.Tensor in the fields of the node, also in structs, slices and arrays
-// among them, counts as saved for the backward:
-// if it is written before the backward, Backward fails with ErrModified, and
-// if the node made it, it is freed as soon as the node has run. in may hold nils.
+// among them, counts as saved for the backward: if it is written before the
+// backward, Backward fails with ErrModified, and if the node made it, it is
+// freed as soon as the node has run. in may hold nils.
 func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 	if t == nil || t.Err() != nil {
 		return t.Dead()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lamina-go/lamina/tensor"
 )
@@ -26,6 +27,7 @@ type Stream struct {
 	busy     sync.Mutex
 	owned    map[tensor.Memory]int // references to memory of this stream
 	released bool
+	ending   atomic.Bool // Release came while another goroutine was inside
 
 	failed  sync.Mutex
 	err     error
@@ -87,7 +89,14 @@ func (s *Stream) Fail(err error) {
 }
 
 // OnFailure sets a function that adds to the first failure what its place knows.
-func (s *Stream) OnFailure(explain func(error) error) { s.explain = explain }
+func (s *Stream) OnFailure(explain func(error) error) {
+	if s == nil {
+		return
+	}
+	s.failed.Lock()
+	defer s.failed.Unlock()
+	s.explain = explain
+}
 
 // enter reports whether the stream may be used now; if so, leave must follow.
 func (s *Stream) enter() bool {
@@ -106,7 +115,13 @@ func (s *Stream) enter() bool {
 	return true
 }
 
-func (s *Stream) leave() { s.busy.Unlock() }
+func (s *Stream) leave() {
+	s.busy.Unlock()
+	if s.ending.Load() && s.busy.TryLock() {
+		defer s.busy.Unlock()
+		s.release()
+	}
+}
 
 // Run runs one kernel, or several, unless the stream has failed; an error
 // becomes the stream's failure. It is how fused kernels are called.
@@ -116,6 +131,9 @@ func (s *Stream) Run(kernel func(ctx context.Context, dev Device) error) bool {
 	}
 	defer s.leave()
 	err := s.ctx.Err()
+	if err == nil && kernel == nil {
+		err = argError("run", "kernel", "nil", "a function", tensor.ErrMissing)
+	}
 	if err == nil {
 		err = kernel(s.ctx, s.dev)
 	}
@@ -222,16 +240,23 @@ func (s *Stream) free(t *tensor.Tensor) {
 }
 
 // Release gives back all memory that the stream owns and ends its use. It
-// waits for kernels that were queued. It is safe to call more than once.
+// waits for kernels that were queued. It is safe to call more than once. While
+// another goroutine is inside the stream it is ErrConcurrentUse, and the memory
+// is given back when that one leaves.
 func (s *Stream) Release() {
 	if s == nil || s.dev == nil {
 		return
 	}
+	s.ending.Store(true)
 	if !s.busy.TryLock() {
 		s.Fail(ErrConcurrentUse)
 		return
 	}
 	defer s.busy.Unlock()
+	s.release()
+}
+
+func (s *Stream) release() {
 	if s.released {
 		return
 	}
@@ -243,8 +268,17 @@ func (s *Stream) Release() {
 	s.owned = nil
 }
 
+// missing is the failure that an argument is nil.
+func (s *Stream) missing(op, arg string) {
+	s.Fail(argError(op, arg, "nil", "a tensor", tensor.ErrMissing))
+}
+
 // Upload copies a host tensor to the device.
 func (s *Stream) Upload(host *tensor.Tensor) *tensor.Tensor {
+	if host == nil {
+		s.missing("upload", "tensor")
+		return nil
+	}
 	return s.compute(host.DType(), host.Shape(), func(out *tensor.Tensor) error { return s.dev.Upload(s.ctx, out, host) })
 }
 
@@ -301,6 +335,9 @@ func (s *Stream) Binary(f Binary, dtype tensor.DType, a, b *tensor.Tensor) *tens
 // Accumulate adds x, broadcast, to acc in place.
 func (s *Stream) Accumulate(acc, x *tensor.Tensor) bool {
 	return s.Run(func(ctx context.Context, dev Device) error {
+		if acc == nil {
+			return argError("accumulate", "acc", "nil", "a tensor", tensor.ErrMissing)
+		}
 		x, err := x.Expand(acc.Shape()...)
 		if err != nil {
 			return err
@@ -330,6 +367,10 @@ func (s *Stream) Expand(t *tensor.Tensor, shape ...int) *tensor.Tensor {
 // View runs a view function and keeps its failure.
 func (s *Stream) View(view func() (*tensor.Tensor, error)) *tensor.Tensor {
 	if s.Err() != nil {
+		return nil
+	}
+	if view == nil {
+		s.missing("view", "function")
 		return nil
 	}
 	v, err := view()
@@ -398,6 +439,10 @@ func (s *Stream) MatMul(dtype tensor.DType, a, b *tensor.Tensor) *tensor.Tensor 
 	if s.Err() != nil {
 		return nil
 	}
+	if a == nil || b == nil {
+		s.missing("matmul", "operand")
+		return nil
+	}
 	if a.Rank() < 2 || b.Rank() < 2 {
 		s.Fail(argError("matmul", "operands", fmt.Sprintf("%v and %v", a.Shape(), b.Shape()), "at least 2 axes each", tensor.ErrRank))
 		return nil
@@ -417,6 +462,10 @@ func (s *Stream) MatMul(dtype tensor.DType, a, b *tensor.Tensor) *tensor.Tensor 
 
 // Gather is rows ids (n) of table (V,D), in table's dtype.
 func (s *Stream) Gather(table, ids *tensor.Tensor) *tensor.Tensor {
+	if table == nil || ids == nil {
+		s.missing("gather", "table or ids")
+		return nil
+	}
 	return s.compute(table.DType(), []int{ids.Len(), table.Dim(1)}, func(out *tensor.Tensor) error { return s.dev.Gather(s.ctx, out, table, ids) })
 }
 

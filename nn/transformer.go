@@ -76,6 +76,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, bad("sources of the last read", sources, "at most 127 (larger blocks or fewer layers)")
 	case !(c.Eps > 0) || math.IsInf(c.Eps, 0):
 		return c, bad("eps", c.Eps, "positive and finite")
+	case !(c.RopeBase > 0) || math.IsInf(c.RopeBase, 0):
+		return c, bad("rope base", c.RopeBase, "positive and finite")
 	case !c.DType.IsFloat():
 		return c, bad("dtype", c.DType, "a floating-point type")
 	}
@@ -182,6 +184,11 @@ func (m *Transformer) Weights(t *autograd.Tape, ids *autograd.Var) []*autograd.V
 func (m *Transformer) forward(t *autograd.Tape, ids *autograd.Var, look func(*Depth, Reader)) *autograd.Var {
 	c := m.Config
 	embed := m.Embed.use(t)
+	if on, ok := autograd.Begin("transformer", embed, ids); !ok {
+		return on.Dead()
+	} else if ids != nil && ids.Tensor().Rank() != 2 {
+		return on.Fails(&tensor.ArgError{Op: "transformer", Arg: "ids", Got: ids.Shape().String(), Want: "(B,T)", Kind: tensor.ErrRank})
+	}
 	d, err := NewDepth(c.Residual, c.BlockSize, ops.Embedding(embed, ids))
 	if err != nil {
 		return t.Fails(err)

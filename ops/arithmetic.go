@@ -189,7 +189,10 @@ func SiLU(x *autograd.Var) *autograd.Var { return unary("silu", device.Unary{Fun
 // must not be above hi, and neither may be NaN; infinities mean no limit.
 func Clamp(x *autograd.Var, lo, hi float64) *autograd.Var {
 	if !(lo <= hi) {
-		t, _ := autograd.Begin("clamp", x)
+		t, ok := begin("clamp", x)
+		if !ok {
+			return t.Dead()
+		}
 		return fail(t, "clamp", "limits", number(lo)+" to "+number(hi), "lo <= hi", tensor.ErrValue)
 	}
 	return unary("clamp", device.Unary{Func: device.Clamp, A: lo, B: hi}, x)

@@ -27,7 +27,7 @@ func Attention(q, k, v *autograd.Var, o AttentionOptions) *autograd.Var {
 		return t.Dead()
 	}
 	if o.Mask != nil {
-		if t, ok = beginMasked(op, o.Mask, q, k, v); !ok {
+		if t, ok = beginMasked(op, "mask", o.Mask, q, k, v); !ok {
 			return t.Dead()
 		}
 	}

@@ -12,6 +12,8 @@
 package ops
 
 import (
+	"strconv"
+
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -20,22 +22,24 @@ import (
 // begin starts an operation whose operands are all required and floating-point of one dtype.
 func begin(op string, in ...*autograd.Var) (*autograd.Tape, bool) {
 	t, ok := autograd.Begin(op, in...)
-	if !ok {
-		return t, false
-	}
+	return t, ok && required(t, op, in...)
+}
+
+// required reports whether operands are there and floating-point of one dtype.
+func required(t *autograd.Tape, op string, in ...*autograd.Var) bool {
 	for i, v := range in {
 		if v == nil {
 			t.Fail(&tensor.ArgError{Op: op, Arg: operand(i), Got: "nil", Want: "a Var", Kind: tensor.ErrMissing})
-			return t, false
+			return false
 		}
 		if !sameDType(t, op, operand(i), in[0].DType(), v) {
-			return t, false
+			return false
 		}
 	}
-	return t, true
+	return true
 }
 
-func operand(i int) string { return "operand " + string(rune('0'+i%10)) }
+func operand(i int) string { return "operand " + strconv.Itoa(i) }
 
 // sameDType reports whether v, which may be nil, has a floating-point dtype d.
 func sameDType(t *autograd.Tape, op, arg string, d tensor.DType, v *autograd.Var) bool {
@@ -54,7 +58,7 @@ func fail(t *autograd.Tape, op, arg, got, want string, kind error) *autograd.Var
 	return t.Fails(&tensor.ArgError{Op: op, Arg: arg, Got: got, Want: want, Kind: kind})
 }
 
-// derive makes a gradient by a chain of kernels and frees what lies between.
+// scratch collects what lies between the kernels of a chain, to be freed at its end.
 type scratch struct {
 	s    *device.Stream
 	temp []*tensor.Tensor

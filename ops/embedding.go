@@ -10,7 +10,7 @@ import (
 // shape, name: ids' shape and a last axis of D. An id outside 0..V-1 is an
 // error. The gradient of a row is the sum over all of its uses.
 func Embedding(table, ids *autograd.Var) *autograd.Var {
-	t, ok := beginMasked("embedding", ids, table)
+	t, ok := beginMasked("embedding", "ids", ids, table)
 	if !ok {
 		return t.Dead()
 	}

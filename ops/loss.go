@@ -26,7 +26,7 @@ const IgnoreIndex = -100
 // outside 0..C-1 is an error. The loss of 16-bit logits is float32.
 func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int) *autograd.Var {
 	const op = "cross entropy"
-	t, ok := beginMasked(op, targets, logits)
+	t, ok := beginMasked(op, "targets", targets, logits)
 	if !ok {
 		return t.Dead()
 	}
@@ -73,13 +73,16 @@ func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int
 	c := scratch{s: t.Stream}
 	var losses *tensor.Tensor
 	if len(ids) == 0 {
-		n.lse = t.Empty(wide, 0, 1)
-		losses = n.lse
+		n.top, n.sum = t.Empty(wide, 0, 1), t.Empty(wide, 0, 1)
+		losses = n.sum
 	} else {
-		n.lse = logSumExp(t.Stream, n.x, []int{1})
+		var shifted *tensor.Tensor
+		shifted, n.top, n.sum = sumExp(t.Stream, n.x, []int{1})
+		t.Free(shifted)
 		flat := reshape(t.Stream, n.x, tensor.Shape{x.Len(), 1})
 		picked := c.keep(t.Gather(flat, n.at))
-		losses = c.keep(t.Binary(device.Sub, wide, n.lse, picked))
+		log := c.keep(t.Unary(device.Unary{Func: device.Log}, wide, n.sum))
+		losses = c.keep(t.Binary(device.Sub, wide, log, c.keep(t.Binary(device.Sub, wide, picked, n.top))))
 	}
 	// A weight of 0 times an infinite loss would be NaN: ignored rows are set to 0 by selection.
 	ignored := make([]int64, len(ids))
@@ -138,33 +141,35 @@ func uploadIDs(t *autograd.Tape, ids []int64) *tensor.Tensor {
 	return t.Upload(host)
 }
 
-// crossEntropy: dx = (softmax(x) - onehot(target)) weight g.
+// crossEntropy: dx = (softmax(x) - onehot(target)) weight g, with the softmax as
+// exp(x - top) / sum; see sumExp.
 type crossEntropy struct {
-	x       *tensor.Tensor // (n,C)
-	lse     *tensor.Tensor // (n,1) in the wide type
-	weight  *tensor.Tensor // (n,1): 0 where ignored, else 1 or 1/counted
-	ignored *tensor.Tensor // (n,1): 1 where ignored
-	at      *tensor.Tensor // (n): index of the target's logit among all
-	dtype   tensor.DType
-	shape   tensor.Shape // of the logits
-	per     bool
+	x        *tensor.Tensor // (n,C)
+	top, sum *tensor.Tensor // (n,1) in the wide type
+	weight   *tensor.Tensor // (n,1): 0 where ignored, else 1 or 1/counted
+	ignored  *tensor.Tensor // (n,1): 1 where ignored
+	at       *tensor.Tensor // (n): index of the target's logit among all
+	dtype    tensor.DType
+	shape    tensor.Shape // of the logits
+	per      bool
 }
 
 func (n *crossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	c := scratch{s: s}
 	defer c.done()
-	wide := n.lse.DType()
+	wide := n.sum.DType()
 	if n.x.Dim(0) == 0 {
 		return []*tensor.Tensor{nil, s.Empty(n.dtype, n.shape...)}
 	}
 	if n.per {
 		g = reshape(s, g, tensor.Shape{n.x.Dim(0), 1})
 	}
-	factor := c.keep(s.Binary(device.Mul, wide, n.weight, g)) // (n,1)
-	p := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.lse))))
 	zero := c.keep(s.Full(wide, 0))
-	p = c.keep(s.Where(wide, n.ignored, zero, p)) // an ignored row may hold anything
-	dx := c.keep(s.Binary(device.Mul, wide, p, factor))
+	factor := c.keep(s.Binary(device.Mul, wide, n.weight, g)) // (n,1)
+	factor = c.keep(s.Where(wide, n.ignored, zero, factor))
+	e := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.top))))
+	dx := c.keep(s.Binary(device.Mul, wide, e, c.keep(s.Binary(device.Div, wide, factor, n.sum))))
+	dx = c.keep(s.Where(wide, n.ignored, zero, dx)) // an ignored row may hold anything
 	flat := s.View(func() (*tensor.Tensor, error) { return dx.Reshape(dx.Len(), 1) })
 	minus := c.keep(s.Unary(device.Unary{Func: device.Neg}, wide, factor))
 	s.Run(func(ctx context.Context, dev device.Device) error { return dev.ScatterAdd(ctx, flat, n.at, minus) })

@@ -71,7 +71,8 @@ func matMulTo(s *device.Stream, a, b, like *tensor.Tensor) *tensor.Tensor {
 	return s.ReduceTo(like.DType(), full, like.Shape())
 }
 
-// Linear is x W^T + bias for x (...,in), weight (out,in) and bias (out) or nil.
+// Linear is x W^T + bias for x (...,in), weight (out,in) and bias: (out), one
+// element for all, or nil. A weight (in) is one row whose axis the result does not have.
 func Linear(x, weight, bias *autograd.Var) *autograd.Var {
 	t, ok := begin("linear", x, weight)
 	if !ok || !sameDType(t, "linear", "bias", x.DType(), bias) {
@@ -88,11 +89,13 @@ func Linear(x, weight, bias *autograd.Var) *autograd.Var {
 		return fail(t, "linear", "x", in.Shape().String(), fmt.Sprintf("(...,%d)", w.Dim(-1)), tensor.ErrShape)
 	}
 	if w.Rank() == 1 { // a weight of one row gives no last axis
-		y := Squeeze(Linear(x, Unsqueeze(weight, 0), nil), -1)
-		if bias != nil {
-			y = Add(y, bias)
+		if bias != nil && bias.Tensor().Len() != 1 {
+			return fail(t, "linear", "bias", bias.Shape().String(), "one element", tensor.ErrShape)
 		}
-		return y
+		if bias != nil {
+			bias = Reshape(bias, 1)
+		}
+		return Squeeze(Linear(x, Unsqueeze(weight, 0), bias), -1)
 	}
 	if bias != nil && !bias.Shape().Equal(tensor.Shape{w.Dim(0)}) && bias.Tensor().Len() != 1 {
 		return fail(t, "linear", "bias", bias.Shape().String(), fmt.Sprintf("(%d)", w.Dim(0)), tensor.ErrShape)

@@ -24,11 +24,8 @@ func LayerNorm(x, weight, bias *autograd.Var, eps float64) *autograd.Var {
 }
 
 func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *autograd.Var {
-	t, ok := begin(op, x)
-	if !ok || !sameDType(t, op, "weight", x.DType(), weight) || !sameDType(t, op, "bias", x.DType(), bias) {
-		return t.Dead()
-	}
-	if t, ok = autograd.Begin(op, x, weight, bias); !ok {
+	t, ok := autograd.Begin(op, x, weight, bias)
+	if !ok || !required(t, op, x) || !sameDType(t, op, "weight", x.DType(), weight) || !sameDType(t, op, "bias", x.DType(), bias) {
 		return t.Dead()
 	}
 	in := x.Tensor()
@@ -57,8 +54,9 @@ func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *a
 		n.mean = t.Reduce(device.Mean, wide, in, -1)
 		dist = c.keep(t.Binary(device.Sub, wide, in, n.mean))
 	}
-	ms := c.keep(t.Reduce(device.MeanSquare, wide, dist, -1))
-	n.rstd = t.Unary(device.Unary{Func: device.Rsqrt}, wide, c.keep(t.Unary(device.Unary{Func: device.AddScalar, A: eps}, wide, ms)))
+	// In float64, where the square of no narrower number over- or underflows.
+	ms := c.keep(t.Reduce(device.MeanSquare, tensor.Float64, dist, -1))
+	n.rstd = t.Unary(device.Unary{Func: device.Rsqrt}, wide, c.keep(t.Unary(device.Unary{Func: device.AddScalar, A: eps}, tensor.Float64, ms)))
 	last := func(more bool) tensor.DType { // the dtype of a stage: rounded only at the end
 		if more {
 			return wide

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -18,7 +19,7 @@ type Axes struct {
 func All() Axes { return Axes{} }
 
 // Over is the given axes, which the result no longer has. None given means all.
-func Over(axes ...int) Axes { return Axes{axes: axes} }
+func Over(axes ...int) Axes { return Axes{axes: slices.Clone(axes)} }
 
 // KeepDims is the same axes, left in the result with size 1.
 func (a Axes) KeepDims() Axes { return Axes{axes: a.axes, keepDims: true} }
@@ -105,6 +106,9 @@ func reduce(op string, x *autograd.Var, over Axes, run func(t *autograd.Tape, ax
 	if err != nil {
 		return t.Fails(err)
 	}
+	if op != "sum" && x.Tensor().Len() == 0 && kept.Len() > 0 { // the others have no value for nothing
+		return fail(t, op, "x", x.Shape().String(), "at least one element to fold", tensor.ErrShape)
+	}
 	out, n := run(t, axes, kept)
 	out = t.View(func() (*tensor.Tensor, error) { return out.Reshape(shape...) })
 	return t.Record(out, n, x)
@@ -162,40 +166,41 @@ func (n *variance) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*
 }
 
 // LogSumExp is log(sum(exp(x))) over axes, by the largest element so that
-// nothing overflows.
+// nothing overflows. There must be an element.
 func LogSumExp(x *autograd.Var, over Axes) *autograd.Var {
 	return reduce("logsumexp", x, over, func(t *autograd.Tape, axes []int, kept tensor.Shape) (*tensor.Tensor, autograd.Node) {
-		wide := x.DType().Wide()
-		lse := logSumExp(t.Stream, x.Tensor(), axes)
-		out := lse
-		if x.DType() != wide {
-			out = t.Copy(x.DType(), lse)
-		}
-		return out, &logSumExpNode{x: x.Tensor(), lse: lse}
+		shifted, top, sum := sumExp(t.Stream, x.Tensor(), axes)
+		log := t.Unary(device.Unary{Func: device.Log}, x.DType().Wide(), sum)
+		out := t.Binary(device.Add, x.DType(), log, top)
+		t.Free(shifted, log)
+		return out, &logSumExpNode{x: x.Tensor(), top: top, sum: sum}
 	})
 }
 
-// logSumExp is in the wide type, with the folded axes kept.
-func logSumExp(s *device.Stream, x *tensor.Tensor, axes []int) *tensor.Tensor {
-	c := scratch{s: s}
-	defer c.done()
+// sumExp gives log(sum(exp(x))) over axes, which are kept, in parts whose sum
+// would round a large top's neighbours away: it is top + log(sum), where sum is
+// that of exp(shifted) and shifted is x - top, in the wide type. There must be an element.
+func sumExp(s *device.Stream, x *tensor.Tensor, axes []int) (shifted, top, sum *tensor.Tensor) {
 	wide := x.DType().Wide()
-	top := c.keep(s.Reduce(device.Max, wide, x, axes...))
-	// An infinite maximum would give Inf - Inf; the result is then that maximum itself.
-	top = c.keep(s.Unary(device.Unary{Func: device.Clamp, A: -largest(wide), B: largest(wide)}, wide, top))
-	e := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, x, top))))
-	sum := c.keep(s.Reduce(device.Sum, wide, e, axes...))
-	return s.Binary(device.Add, wide, c.keep(s.Unary(device.Unary{Func: device.Log}, wide, sum)), top)
+	most := s.Reduce(device.Max, wide, x, axes...)
+	// An infinite maximum would give Inf - Inf.
+	top = s.Unary(device.Unary{Func: device.Clamp, A: -largest(wide), B: largest(wide)}, wide, most)
+	shifted = s.Binary(device.Sub, wide, x, top)
+	e := s.Unary(device.Unary{Func: device.Exp}, wide, shifted)
+	sum = s.Reduce(device.Sum, wide, e, axes...)
+	s.Free(most, e)
+	return shifted, top, sum
 }
 
-type logSumExpNode struct{ x, lse *tensor.Tensor }
+// logSumExpNode: dx = exp(x - top) g / sum.
+type logSumExpNode struct{ x, top, sum *tensor.Tensor }
 
 func (n *logSumExpNode) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	c := scratch{s: s}
 	defer c.done()
 	wide := n.x.DType().Wide()
-	p := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.lse))))
-	return []*tensor.Tensor{s.Binary(device.Mul, n.x.DType(), p, withKept(s, g, n.lse.Shape()))}
+	e := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.top))))
+	return []*tensor.Tensor{s.Binary(device.Mul, n.x.DType(), e, c.keep(s.Binary(device.Div, wide, withKept(s, g, n.sum.Shape()), n.sum)))}
 }
 
 // largest is the largest finite number of a wide type.

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -76,6 +77,7 @@ func (n *viewed) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*te
 
 // Permute orders the axes anew: axis i of the result is axis axes[i] of x.
 func Permute(x *autograd.Var, axes ...int) *autograd.Var {
+	axes = slices.Clone(axes) // the backward reads them
 	return view("permute", x,
 		func(t *tensor.Tensor) (*tensor.Tensor, error) { return t.Permute(axes...) },
 		func(g *tensor.Tensor) (*tensor.Tensor, error) {
@@ -164,7 +166,7 @@ func (n *parted) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*te
 // Concat joins tensors of one rank along an axis; the other axes are equal.
 // Tensors of shape (0) are left out, whatever the rank of the others.
 func Concat(axis int, xs ...*autograd.Var) *autograd.Var {
-	t, ok := beginMany("concat", xs)
+	t, ok := begin("concat", xs...)
 	if !ok {
 		return t.Dead()
 	}
@@ -210,11 +212,6 @@ func Concat(axis int, xs ...*autograd.Var) *autograd.Var {
 
 func isNothing(x *autograd.Var) bool { return x.Tensor().Rank() == 1 && x.Tensor().Len() == 0 }
 
-func beginMany(op string, xs []*autograd.Var) (*autograd.Tape, bool) {
-	t, ok := begin(op, xs...)
-	return t, ok
-}
-
 type concat struct {
 	axis  int
 	sizes []int // -1: left out
@@ -240,7 +237,7 @@ func (n *concat) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*te
 
 // Stack joins tensors of one shape along a new axis.
 func Stack(axis int, xs ...*autograd.Var) *autograd.Var {
-	t, ok := beginMany("stack", xs)
+	t, ok := begin("stack", xs...)
 	if !ok {
 		return t.Dead()
 	}
@@ -279,7 +276,7 @@ func (n *stack) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*ten
 
 // Where is a where cond is not 0 and b elsewhere, all broadcast. cond is an integer tensor.
 func Where(cond, a, b *autograd.Var) *autograd.Var {
-	t, ok := beginMasked("where", cond, a, b)
+	t, ok := beginMasked("where", "cond", cond, a, b)
 	if !ok {
 		return t.Dead()
 	}
@@ -287,21 +284,21 @@ func Where(cond, a, b *autograd.Var) *autograd.Var {
 	return t.Record(out, &where{cond: cond.Tensor(), a: a.Shape(), b: b.Shape(), dtype: a.DType()}, cond, a, b)
 }
 
-// beginMasked starts an operation with an integer mask.
-func beginMasked(op string, mask *autograd.Var, xs ...*autograd.Var) (*autograd.Tape, bool) {
-	t, ok := begin(op, xs...)
-	if !ok {
+// beginMasked starts an operation with an integer operand besides the floating-point ones.
+func beginMasked(op, name string, mask *autograd.Var, xs ...*autograd.Var) (*autograd.Tape, bool) {
+	t, ok := autograd.Begin(op, append([]*autograd.Var{mask}, xs...)...)
+	if !ok || !required(t, op, xs...) {
 		return t, false
+	}
+	wrong := &tensor.ArgError{Op: op, Arg: name, Got: "nil", Want: "an int32 or int64 tensor", Kind: tensor.ErrMissing}
+	if mask != nil {
+		wrong.Got, wrong.Kind = mask.DType().String(), tensor.ErrDType
 	}
 	if mask == nil || !mask.DType().IsInt() {
-		got := "nil"
-		if mask != nil {
-			got = mask.DType().String()
-		}
-		t.Fail(&tensor.ArgError{Op: op, Arg: "mask", Got: got, Want: "an int32 or int64 tensor", Kind: tensor.ErrDType})
+		t.Fail(wrong)
 		return t, false
 	}
-	return autograd.Begin(op, append([]*autograd.Var{mask}, xs...)...)
+	return t, true
 }
 
 type where struct {
@@ -334,7 +331,7 @@ func (n *where) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*ten
 // MaskedFill is value where mask is not 0 and x elsewhere; the mask is an
 // integer tensor and both are broadcast.
 func MaskedFill(x, mask *autograd.Var, value float64) *autograd.Var {
-	t, ok := beginMasked("masked fill", mask, x)
+	t, ok := beginMasked("masked fill", "mask", mask, x)
 	if !ok {
 		return t.Dead()
 	}

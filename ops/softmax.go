@@ -73,28 +73,30 @@ func LogSoftmax(x *autograd.Var, axis int) *autograd.Var {
 	if !ok {
 		return t.Dead()
 	}
-	var lse *tensor.Tensor
 	if x.Tensor().Len() == 0 {
-		shape := append(tensor.Shape{}, x.Shape()...)
-		shape[a] = 1
-		lse = t.Full(x.DType().Wide(), 0, shape...)
-	} else {
-		lse = logSumExp(t.Stream, x.Tensor(), []int{a})
+		return t.Record(t.Empty(x.DType(), x.Shape()...), &logSoftmax{x: x.Tensor()}, x)
 	}
-	return t.Record(t.Binary(device.Sub, x.DType(), x.Tensor(), lse), &logSoftmax{x: x.Tensor(), lse: lse, axis: a}, x)
+	shifted, top, sum := sumExp(t.Stream, x.Tensor(), []int{a})
+	log := t.Unary(device.Unary{Func: device.Log}, x.DType().Wide(), sum)
+	out := t.Binary(device.Sub, x.DType(), shifted, log)
+	t.Free(shifted, log)
+	return t.Record(out, &logSoftmax{x: x.Tensor(), top: top, sum: sum, axis: a}, x)
 }
 
-// logSoftmax: dx = g - exp(x - lse) sum(g) along the axis.
+// logSoftmax: dx = g - exp(x - top) sum(g) / sum along the axis; see sumExp.
 type logSoftmax struct {
-	x, lse *tensor.Tensor
-	axis   int
+	x, top, sum *tensor.Tensor
+	axis        int
 }
 
 func (n *logSoftmax) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	if n.x.Len() == 0 {
+		return []*tensor.Tensor{g}
+	}
 	c := scratch{s: s}
 	defer c.done()
-	wide := n.lse.DType()
-	sum := c.keep(s.Reduce(device.Sum, wide, g, n.axis))
-	p := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.lse))))
-	return []*tensor.Tensor{s.Binary(device.Sub, n.x.DType(), g, c.keep(s.Binary(device.Mul, wide, p, sum)))}
+	wide := n.sum.DType()
+	factor := c.keep(s.Binary(device.Div, wide, c.keep(s.Reduce(device.Sum, wide, g, n.axis)), n.sum))
+	e := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.top))))
+	return []*tensor.Tensor{s.Binary(device.Sub, n.x.DType(), g, c.keep(s.Binary(device.Mul, wide, e, factor)))}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -39,6 +40,7 @@ func checkParams(op string, dev device.Device, params []Param) error {
 	if dev == nil {
 		return argError(op, "device", "nil", "a device", tensor.ErrMissing)
 	}
+	seen := make(map[*tensor.Tensor]bool)
 	for i, p := range params {
 		switch {
 		case p.Value == nil:
@@ -47,7 +49,12 @@ func checkParams(op string, dev device.Device, params []Param) error {
 			return argError(op, fmt.Sprintf("params[%d]", i), p.Value.DType(), "a floating-point type", tensor.ErrDType)
 		case p.Value.Device() != dev.Name():
 			return argError(op, fmt.Sprintf("params[%d]", i), "on "+p.Value.Device().String(), "on "+dev.Name().String(), tensor.ErrDevice)
+		case p.Value.HasOverlap():
+			return argError(op, fmt.Sprintf("params[%d]", i), fmt.Sprintf("%v with strides %v", p.Value.Shape(), p.Value.Strides()), "one that reaches each element once", tensor.ErrAlias)
+		case seen[p.Value]:
+			return argError(op, fmt.Sprintf("params[%d]", i), "given before", "each parameter once", tensor.ErrAlias)
 		}
+		seen[p.Value] = true
 	}
 	return nil
 }
@@ -65,7 +72,7 @@ func NewAccumulator(dev device.Device, params []Param) (*Accumulator, error) {
 	if err := checkParams("accumulator", dev, params); err != nil {
 		return nil, err
 	}
-	a := &Accumulator{dev: dev, params: params}
+	a := &Accumulator{dev: dev, params: slices.Clone(params)}
 	for _, p := range params {
 		t, err := placed(dev, p.Value.DType().Wide(), p.Value.Shape())
 		if err != nil {
@@ -164,7 +171,7 @@ func NewAdamW(dev device.Device, params []Param, o AdamWOptions) (*AdamW, error)
 	if !(o.Beta1 >= 0 && o.Beta1 < 1 && o.Beta2 >= 0 && o.Beta2 < 1 && o.Eps > 0 && o.WeightDecay >= 0) || math.IsInf(o.Eps+o.WeightDecay, 0) {
 		return nil, argError("adamw", "options", fmt.Sprintf("%+v", o), "betas in [0,1), eps > 0, decay >= 0", tensor.ErrValue)
 	}
-	a := &AdamW{dev: dev, params: params, o: o}
+	a := &AdamW{dev: dev, params: slices.Clone(params), o: o}
 	for _, p := range params {
 		d := p.Value.DType()
 		for _, list := range []*[]*tensor.Tensor{&a.m, &a.v} {
@@ -192,7 +199,8 @@ func NewAdamW(dev device.Device, params []Param, o AdamWOptions) (*AdamW, error)
 // Step moves every parameter by the accumulated gradient at the given learning
 // rate. It runs to its end whatever happens meanwhile, so that no parameter is left half-way.
 func (a *AdamW) Step(g *Accumulator, lr float64) error {
-	if g == nil || len(g.sums) != len(a.params) {
+	same := func(p, q Param) bool { return p.Value == q.Value }
+	if g == nil || !slices.EqualFunc(g.params, a.params, same) {
 		return argError("adamw", "gradients", "of other parameters", "an Accumulator of the same ones", tensor.ErrCount)
 	}
 	if !(lr >= 0) || math.IsInf(lr, 0) {

@@ -58,5 +58,5 @@ func (s Source) Intn(i uint64, n int) int {
 		return 0
 	}
 	// The bias of the product is below 2^-32 for any n that indexes memory in practice.
-	return int(s.Float64(i) * float64(n))
+	return min(int(s.Float64(i)*float64(n)), n-1)
 }

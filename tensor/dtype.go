@@ -57,7 +57,7 @@ func (d DType) Wide() DType {
 }
 
 // ParseDType finds a type by its name. Besides the names that String gives it
-// knows the short forms f32, f64, f16, fp16, bf16, i32 and i64 and so on.
+// knows the short forms f32, fp32, f64, fp64, f16, fp16, bf16, i32 and i64.
 // An unknown name is an error that wraps [ErrDType].
 func ParseDType(name string) (DType, error) {
 	switch name {

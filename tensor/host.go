@@ -30,9 +30,13 @@ func FromSlice[T float32 | float64 | int32 | int64](data []T, shape ...int) (*Te
 }
 
 // FromFloat64s is a new row-major tensor on the host with data rounded to dtype
-// (once, to nearest even; integer types truncate).
+// (once, to nearest even; integer types truncate, and refuse what they cannot
+// hold with ErrValue).
 func FromFloat64s(dtype DType, data []float64, shape ...int) (*Tensor, error) {
 	t, b, err := newHostTensor(dtype, len(data), shape)
+	if err == nil {
+		err = checkHeld(dtype, data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +68,21 @@ func newHostTensor(dtype DType, n int, shape []int) (*Tensor, []byte, error) {
 	h := NewHost(n * dtype.Size())
 	t, err := New(h, dtype, shape...)
 	return t, h.Bytes(), err
+}
+
+// checkHeld reports a number that an integer type cannot hold: Go would give
+// one result or another for it, depending on the processor.
+func checkHeld(d DType, data []float64) error {
+	if !d.IsInt() {
+		return nil
+	}
+	limit := math.Ldexp(1, 8*d.Size()-1)
+	for i, x := range data {
+		if t := math.Trunc(x); !(t >= -limit && t < limit) {
+			return &ArgError{Arg: fmt.Sprintf("data[%d]", i), Got: fmt.Sprint(x), Want: "one that " + d.String() + " holds", Kind: ErrValue}
+		}
+	}
+	return nil
 }
 
 func storeHost(d DType, b []byte, i int, x float64) {
@@ -133,6 +152,9 @@ func (t *Tensor) hostBytes(op string) ([]byte, error) {
 		return nil, missing(op)
 	}
 	h, ok := t.mem.(*Host)
+	if ok && t.length > maxHost/8 { // an expanded tensor may have more elements than there is memory for
+		return nil, &ArgError{Op: op, Arg: "tensor", Got: t.Shape().String(), Want: "fewer elements", Kind: ErrSize}
+	}
 	if !ok {
 		return nil, &ArgError{Op: op, Arg: "tensor", Got: "on " + t.Device().String(), Want: "memory of the host (download it first)", Kind: ErrDevice}
 	}
@@ -194,7 +216,8 @@ func (t *Tensor) Bits() ([]uint64, error) {
 
 // SetFloat64s writes data, in row-major order and rounded to the dtype, into a
 // tensor on the host, and moves the memory's version on. Errors: another
-// number of elements, a tensor that lies elsewhere or reaches an element twice.
+// number of elements, a tensor that lies elsewhere or reaches an element twice,
+// a number that an integer type cannot hold. Then nothing was written.
 func (t *Tensor) SetFloat64s(data []float64) error {
 	b, err := t.hostBytes("SetFloat64s")
 	if err != nil {
@@ -205,6 +228,9 @@ func (t *Tensor) SetFloat64s(data []float64) error {
 	}
 	if t.HasOverlap() {
 		return &ArgError{Op: "SetFloat64s", Arg: "tensor", Got: fmt.Sprintf("%v with strides %v", t.Shape(), Shape(t.Strides())), Want: "each element once", Kind: ErrAlias}
+	}
+	if err := checkHeld(t.dtype, data); err != nil {
+		return err
 	}
 	i := 0
 	t.each(func(at int) { storeHost(t.dtype, b, at, data[i]); i++ })

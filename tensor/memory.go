@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,7 +28,7 @@ func ParseDevice(name string) (Device, error) {
 	index := 0
 	if numbered {
 		n, err := strconv.Atoi(num)
-		if err != nil || n < 0 || strings.HasPrefix(num, "+") {
+		if err != nil || n < 0 || num != strconv.Itoa(n) { // one spelling only: no "+1", "-0" or "01"
 			kind = ""
 		}
 		index = n
@@ -50,10 +51,10 @@ func (d Device) Kind() string { return d.kind }
 func (d Device) Index() int { return d.index }
 
 func (d Device) String() string {
-	switch d.kind {
-	case "":
+	switch d {
+	case Device{}:
 		return "no device"
-	case "cpu":
+	case CPU:
 		return "cpu"
 	}
 	return d.kind + ":" + strconv.Itoa(d.index)
@@ -85,9 +86,13 @@ type Host struct {
 	bytes []byte
 }
 
-// NewHost makes n zeroed bytes. A negative n is taken as 0.
+// maxHost is beyond every machine, and below what the Go runtime panics at.
+const maxHost = min(math.MaxInt/2, 1<<47)
+
+// NewHost makes n zeroed bytes. An n that is negative or beyond any machine's
+// memory is taken as 0; a tensor will then not fit.
 func NewHost(n int) *Host {
-	if n <= 0 {
+	if n <= 0 || n > maxHost {
 		return &Host{}
 	}
 	const align = 64

@@ -90,6 +90,9 @@ func axisOf(axis, rank int, s Shape) (int, error) {
 // Axes turns possibly negative axes into a set in ascending order; none at all
 // means every axis. An axis out of range or given twice is an error that wraps ErrAxis.
 func (s Shape) Axes(axes []int) ([]int, error) {
+	if len(s) > MaxRank {
+		return nil, s.Check()
+	}
 	var in [MaxRank]bool
 	for _, a := range axes {
 		i, err := s.Axis(a)

@@ -44,7 +44,7 @@ func NewStrided(mem Memory, dtype DType, shape, strides []int, offset int) (*Ten
 	if !dtype.Valid() {
 		return nil, &ArgError{Arg: "dtype", Got: dtype.String(), Want: "a valid type", Kind: ErrDType}
 	}
-	if mem == nil {
+	if h, ok := mem.(*Host); mem == nil || ok && h == nil {
 		return nil, &ArgError{Arg: "memory", Got: "nil", Want: "a block of bytes", Kind: ErrMissing}
 	}
 	if err := Shape(shape).Check(); err != nil {

@@ -233,7 +233,9 @@ func (c *check) elements(grads [][]float64) (r Report, err error) {
 	for i := range c.values {
 		scale := 1.0
 		for _, g := range grads[i] {
-			scale = math.Max(scale, math.Abs(g))
+			if a := math.Abs(g); a > scale && !math.IsInf(a, 0) {
+				scale = a
+			}
 		}
 		for j, x := range c.values[i] {
 			h := c.o.Step * math.Max(1, math.Abs(x))
@@ -295,7 +297,7 @@ func (r *Report) add(d Difference, scale, tolerance float64) {
 	if !(d.Error <= tolerance) { // NaN fails
 		r.Failed++
 	}
-	if r.Compared == 1 || !(d.Error <= r.Worst.Error) {
+	if r.Compared == 1 || !(d.Error <= r.Worst.Error) && !math.IsNaN(r.Worst.Error) {
 		r.Worst = d
 	}
 }
