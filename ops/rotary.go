@@ -5,6 +5,7 @@ import (
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/internal/elementary"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -35,9 +36,10 @@ func rotaryTable(t *autograd.Tape, d tensor.DType, steps, width int, base float6
 	half := width / 2
 	c, s := make([]float64, steps*half), make([]float64, steps*half)
 	for i := range half {
-		freq := math.Pow(base, -2*float64(i)/float64(width))
+		freq := elementary.Pow(base, -2*float64(i)/float64(width))
 		for p := range steps {
-			s[p*half+i], c[p*half+i] = math.Sincos(float64(start+p) * freq)
+			angle := float64(start+p) * freq
+			s[p*half+i], c[p*half+i] = elementary.Sin(angle), elementary.Cos(angle)
 		}
 	}
 	return uploadFloats(t, d, c, steps, half), uploadFloats(t, d, s, steps, half)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/internal/elementary"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -210,8 +211,8 @@ func (a *AdamW) Step(g *Accumulator, lr float64) error {
 	ctx := context.Background()
 	s := device.NewStream(ctx, a.dev)
 	defer s.Release()
-	c1 := 1 - math.Pow(a.o.Beta1, float64(a.step))
-	c2 := 1 - math.Pow(a.o.Beta2, float64(a.step))
+	c1 := 1 - elementary.Pow(a.o.Beta1, float64(a.step))
+	c2 := 1 - elementary.Pow(a.o.Beta2, float64(a.step))
 	for i, p := range a.params {
 		d := a.m[i].DType()
 		mix := func(mean *tensor.Tensor, beta float64, x *tensor.Tensor) { // mean = beta mean + (1-beta) x
@@ -270,5 +271,5 @@ func Cosine(step, warmup, steps int, peak, floor float64) float64 {
 		return floor
 	}
 	x := float64(step-warmup) / float64(steps-warmup)
-	return floor + (peak-floor)*(1+math.Cos(math.Pi*x))/2
+	return floor + (peak-floor)*(1+elementary.Cos(math.Pi*x))/2
 }

@@ -6,7 +6,11 @@
 // easy as 1, 2, 3", 2011).
 package random
 
-import "math"
+import (
+	"math"
+
+	"github.com/lamina-go/lamina/internal/elementary"
+)
 
 // Source is one sequence of random numbers: the seed chooses the key, the
 // stream one of 2^64 sequences of that key. The zero value is a valid source.
@@ -44,12 +48,12 @@ func (s Source) Float64(i uint64) float64 { return float64(s.Uint64(i)>>11) / (1
 // 0 and deviation 1 (Box and Muller, 1958).
 func (s Source) Normal(i uint64) float64 {
 	u := 1 - s.Float64(i/2*2) // (0, 1]
-	sin, cos := math.Sincos(2 * math.Pi * s.Float64(i/2*2+1))
-	r := math.Sqrt(-2 * math.Log(u))
+	angle := 2 * math.Pi * s.Float64(i/2*2+1)
+	r := math.Sqrt(-2 * elementary.Log(u))
 	if i%2 == 0 {
-		return r * cos
+		return r * elementary.Cos(angle)
 	}
-	return r * sin
+	return r * elementary.Sin(angle)
 }
 
 // Intn is the i-th number of a uniform sequence of 0..n-1; 0 for n < 1.

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/lamina-go/lamina/device"
-	"github.com/lamina-go/lamina/device/cpu/internal/elementary"
+	"github.com/lamina-go/lamina/internal/elementary"
 	"github.com/lamina-go/lamina/tensor"
 )
 

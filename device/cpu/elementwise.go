@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/lamina-go/lamina/device"
-	"github.com/lamina-go/lamina/device/cpu/internal/elementary"
+	"github.com/lamina-go/lamina/internal/elementary"
 	"github.com/lamina-go/lamina/tensor"
 )
 
