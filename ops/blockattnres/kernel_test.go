@@ -445,3 +445,34 @@ func TestRandom(t *testing.T) {
 		}
 	}
 }
+
+// What is written moves its version on, so that a saved tensor's change is seen.
+func TestVersions(t *testing.T) {
+	dev := cpu.New()
+	defer dev.Close()
+	in := operands(t, tensor.Float32, 2, 1, 3, 5)
+	args := &device.BlockAttnResArgs{Blocks: in.Blocks, PartialBlock: in.PartialBlock, ProjWeight: in.ProjWeight, RMSNormGamma: in.RMSNormGamma, Scale: 1, Eps: 1e-6, RMSNorm: true}
+	zeros := func(shape ...int) *tensor.Tensor { return noise(t, tensor.Float32, 400, shape...) }
+	out := &blockattnres.Outputs{H: zeros(1, 3, 5), RMS: zeros(1, 3, 3, 1), Alpha: zeros(1, 3, 3)}
+	grads := &blockattnres.Grads{Blocks: []*tensor.Tensor{zeros(1, 3, 5), nil}, PartialBlock: zeros(1, 3, 5), ProjWeight: zeros(5), RMSNormGamma: zeros(5)}
+	check := func(what string, run func() error, written ...*tensor.Tensor) {
+		t.Helper()
+		var before []uint64
+		for _, x := range written {
+			before = append(before, x.Memory().Version())
+		}
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range written {
+			if x.Memory().Version() <= before[i] {
+				t.Errorf("%s: result %d has its old version", what, i)
+			}
+		}
+	}
+	check("forward", func() error { return dev.BlockAttnResForward(context.Background(), args, out) }, out.H, out.RMS, out.Alpha)
+	check("backward", func() error {
+		return dev.BlockAttnResBackward(context.Background(), args, out, zeros(1, 3, 5), grads)
+	},
+		grads.Blocks[0], grads.PartialBlock, grads.ProjWeight, grads.RMSNormGamma)
+}
