@@ -11,6 +11,29 @@ import (
 // out checks the inputs alone.
 func CheckBlockAttnResForward(dev tensor.Device, a *BlockAttnResArgs, out *BlockAttnResOut) error {
 	const op = "blockattnres"
+	if err := checkBlockAttnResInputs(op, dev, a); err != nil || out == nil {
+		return err
+	}
+	first := a.Blocks[0]
+	b, t, l := first.Dim(0), first.Dim(1), len(a.Sources())
+	if out.H == nil {
+		return argError(op, "output", "nil", "a tensor", tensor.ErrMissing)
+	}
+	if out.RMS != nil && !a.RMSNorm {
+		return argError(op, "rms_cache", "given without RMSNorm", "nil", tensor.ErrValue)
+	}
+	if out.H.DType() != first.DType() {
+		return argError(op, "output", out.H.DType(), first.DType().String(), tensor.ErrDType)
+	}
+	o := outputs{op: op, dev: dev}
+	o.add(part{"output", -1, out.H}, first.Shape())
+	o.addCache(part{"rms_cache", -1, out.RMS}, tensor.Shape{b, t, l, 1})
+	o.addCache(part{"alpha_cache", -1, out.Alpha}, tensor.Shape{b, t, l})
+	return o.check(a.inputs())
+}
+
+// checkBlockAttnResInputs is what forward and backward have in common.
+func checkBlockAttnResInputs(op string, dev tensor.Device, a *BlockAttnResArgs) error {
 	if a == nil || len(a.Blocks) < 1 || len(a.Blocks) > 127 {
 		n := 0
 		if a != nil {
@@ -31,7 +54,9 @@ func CheckBlockAttnResForward(dev tensor.Device, a *BlockAttnResArgs, out *Block
 			return argError(op, name.String(), b.Shape(), "(B,T,D)", tensor.ErrRank)
 		case !b.Shape().Equal(first.Shape()):
 			return argError(op, name.String(), b.Shape(), first.Shape().String(), tensor.ErrShape)
-		case b.DType() != first.DType() || !b.DType().IsFloat():
+		case !b.DType().IsFloat():
+			return argError(op, name.String(), b.DType(), "a floating-point type", tensor.ErrDType)
+		case b.DType() != first.DType():
 			return argError(op, name.String(), b.DType(), first.DType().String(), tensor.ErrDType)
 		case b.Device() != dev:
 			return argError(op, name.String(), b.Device(), dev.String(), tensor.ErrDevice)
@@ -60,24 +85,7 @@ func CheckBlockAttnResForward(dev tensor.Device, a *BlockAttnResArgs, out *Block
 	if !(a.Eps >= 0) || math.IsInf(a.Eps, 0) {
 		return argError(op, "rmsnorm_eps", a.Eps, "a finite number of at least 0", tensor.ErrValue)
 	}
-	if out == nil {
-		return nil
-	}
-	b, t, l := first.Dim(0), first.Dim(1), len(a.Sources())
-	if out.H == nil {
-		return argError(op, "output", "nil", "a tensor", tensor.ErrMissing)
-	}
-	if out.RMS != nil && !a.RMSNorm {
-		return argError(op, "rms_cache", "given without RMSNorm", "nil", tensor.ErrValue)
-	}
-	if out.H.DType() != first.DType() {
-		return argError(op, "output", out.H.DType(), first.DType().String(), tensor.ErrDType)
-	}
-	o := outputs{op: op, dev: dev}
-	o.add(part{"output", -1, out.H}, first.Shape())
-	o.addCache(part{"rms_cache", -1, out.RMS}, tensor.Shape{b, t, l, 1})
-	o.addCache(part{"alpha_cache", -1, out.Alpha}, tensor.Shape{b, t, l})
-	return o.check(a.inputs())
+	return nil
 }
 
 // part is one tensor of a call. Its name is made only when it is needed: there
@@ -161,7 +169,7 @@ func (o *outputs) check(in []part) error {
 // CheckBlockAttnResBackward checks the arguments of BlockAttnResBackward.
 func CheckBlockAttnResBackward(dev tensor.Device, a *BlockAttnResArgs, saved *BlockAttnResOut, gradH *tensor.Tensor, grads *BlockAttnResGrads) error {
 	const op = "blockattnres backward"
-	if err := CheckBlockAttnResForward(dev, a, nil); err != nil {
+	if err := checkBlockAttnResInputs(op, dev, a); err != nil {
 		return err
 	}
 	first := a.Blocks[0]

@@ -50,7 +50,27 @@ func (s source) load(dst []float64, b, t int) {
 	load(dst, s.bytes, s.dtype, s.at+b*s.sb+t*s.st, s.sd)
 }
 func (s source) store(b, t int, src []float64) {
-	store(s.bytes, s.dtype, s.at+b*s.sb+t*s.st, s.sd, src)
+	at := s.at + b*s.sb + t*s.st
+	if s.dtype == tensor.BFloat16 && s.sd == 1 {
+		storeBFloat16Row(elems[uint16](s.bytes)[at:], src)
+		return
+	}
+	store(s.bytes, s.dtype, at, s.sd, src)
+}
+
+// storeBFloat16Row is store where most of the time goes: the rounding of
+// tensor.BFloat16FromFloat64 without a call for each element.
+func storeBFloat16Row(dst []uint16, src []float64) {
+	dst = dst[:len(src)]
+	for i, x := range src {
+		b := math.Float64bits(x)
+		m := b &^ (1 << 63)
+		if m-(1023-126)<<52 < (126+128)<<52 { // a normal bfloat16
+			dst[i] = uint16(b>>48)&0x8000 | uint16((m+(1<<44-1)+m>>45&1)>>45-(1023-127)<<7)
+			continue
+		}
+		dst[i] = tensor.BFloat16FromFloat64(x)
+	}
 }
 
 func sourcesOf(ts []*tensor.Tensor) ([]source, error) {
@@ -133,6 +153,7 @@ func (r *attnRes) each(ctx context.Context, chunk, length int, do func(b, t int)
 type attnScratch struct {
 	v, h, g                   []float64 // D
 	logit, alpha, da, ds, rms []float64 // L
+	exp                       []int     // L
 }
 
 var attnScratches sync.Pool
@@ -147,6 +168,7 @@ func getAttnScratch(l, d int) *attnScratch {
 		for _, x := range []*[]float64{&s.logit, &s.alpha, &s.da, &s.ds, &s.rms} {
 			*x = make([]float64, l)
 		}
+		s.exp = make([]int, l)
 	}
 	for _, x := range []*[]float64{&s.v, &s.h, &s.g} {
 		*x = (*x)[:d]
@@ -154,6 +176,7 @@ func getAttnScratch(l, d int) *attnScratch {
 	for _, x := range []*[]float64{&s.logit, &s.alpha, &s.da, &s.ds, &s.rms} {
 		*x = (*x)[:l]
 	}
+	s.exp = s.exp[:l]
 	return s
 }
 
@@ -179,46 +202,66 @@ func dot(a, b []float64) float64 {
 	return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
 }
 
-// key is the logit of a row, and its rms where the keys are normalised.
+// key is the logit of a row, and its rms where the keys are normalised. It may
+// scale v.
 func (r *attnRes) key(v []float64) (logit, rms float64) {
 	if !r.norm {
 		return r.scale * dot(v, r.u), 1
 	}
-	d := float64(r.width)
 	ss := dot(v, v)
 	if r.extreme && !(ss > 1e-250 && ss < 1e250) {
-		return r.extremeKey(v, 0)
+		exp, rms := r.rescale(v)
+		return r.scale * (dot(v, r.u) / rms), math.Ldexp(rms, exp)
 	}
-	rms = math.Sqrt(ss/d + r.eps)
+	rms = math.Sqrt(ss/float64(r.width) + r.eps)
 	return r.scale * (dot(v, r.u) / rms), rms
 }
 
-// extremeKey is key for a row whose squares leave float64: the row, and eps with
-// it, is scaled by a power of two that makes its largest element about 1. A
-// positive rms is the known one.
-func (r *attnRes) extremeKey(v []float64, known float64) (logit, rms float64) {
-	var top float64
+// rescale divides a row whose squares leave float64 by 2^exp, so that the
+// larger of its largest element and the root of eps is about 1, and gives the
+// rms of the scaled row: that of the row is rms * 2^exp.
+func (r *attnRes) rescale(v []float64) (exp int, rms float64) {
+	exp = exponent(max(largest(v), math.Sqrt(r.eps)))
+	ldexp(v, -exp)
+	return exp, math.Sqrt(dot(v, v)/float64(r.width) + math.Ldexp(r.eps, -2*exp))
+}
+
+// largest is the largest |x|, NaN if there is a NaN.
+func largest(v []float64) (top float64) {
 	for _, x := range v {
-		if a := math.Abs(x); a > top || a != a {
-			top = a
+		top = max(top, math.Abs(x))
+	}
+	return top
+}
+
+// exponent is that of x, for scaling; what cannot be scaled has 0.
+func exponent(x float64) int {
+	if x == 0 || !(x <= math.MaxFloat64) {
+		return 0
+	}
+	_, exp := math.Frexp(x)
+	return exp
+}
+
+// topExponent is the largest exponent of a source that has weight.
+func topExponent(exp []int, alpha []float64) int {
+	top, found := 0, false
+	for l, e := range exp {
+		if alpha[l] > 0 && (e > top || !found) {
+			top, found = e, true
 		}
 	}
-	exp := 0
-	if top > 0 && top <= math.MaxFloat64 {
-		_, exp = math.Frexp(top)
+	return top
+}
+
+// ldexp multiplies by 2^exp.
+func ldexp(v []float64, exp int) {
+	if exp == 0 {
+		return
 	}
-	scaled := make([]float64, len(v))
 	for i, x := range v {
-		scaled[i] = math.Ldexp(x, -exp)
+		v[i] = math.Ldexp(x, exp)
 	}
-	small := math.Ldexp(known, -exp)
-	if known == 0 {
-		small = math.Sqrt(dot(scaled, scaled)/float64(r.width) + math.Ldexp(r.eps, -2*exp))
-	}
-	if small == math.Inf(1) { // the row is nothing beside eps
-		return r.scale * (dot(v, r.u) / math.Sqrt(r.eps)), math.Sqrt(r.eps)
-	}
-	return r.scale * (dot(scaled, r.u) / small), math.Ldexp(small, exp)
 }
 
 // BlockAttnResForward: h = sum_l alpha_l v_l, alpha = softmax_l(scale w . k_l).
@@ -302,6 +345,11 @@ func addScaled(y []float64, c float64, x []float64) {
 //	dv_l = alpha_l g + ds_l (scale u/rms_l - v_l logit_l/(D rms_l^2))
 //	q    = sum over b,t,l of ds_l/rms_l v_l
 //	dw   = scale gamma * q,  dgamma = scale w * q
+//
+// In float64 the products g . v_l may over- or underflow where the gradients do
+// not, and a cache may be too narrow for an rms. Such rows, and such a g, are
+// divided by powers of two: v_l by 2^exp_l and da_l, ds_l by 2^shift. For all
+// others exp_l and shift are 0.
 func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnResArgs, saved *device.BlockAttnResOut, gradH *tensor.Tensor, grads *device.BlockAttnResGrads) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -333,6 +381,11 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 	if err != nil {
 		return err
 	}
+	// Within these bounds a cached rms is exact enough, and squares of rms are in float64.
+	least, most := 0x1p-126, math.MaxFloat32
+	if r.norm && rms.DType() == tensor.Float64 {
+		least, most = 1e-125, 1e125
+	}
 	weights := grads.ProjWeight != nil || grads.RMSNormGamma != nil
 	chunks, length := r.chunks()
 	var q []float64 // a row of partial sums for each chunk
@@ -361,23 +414,38 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 			if r.norm {
 				from[2].load(s.rms, b, t)
 			}
-			// The cached weights are rounded, so they add up to 1 only nearly: the mean is divided by their sum.
-			var mean, total float64
-			for l, row := range r.rows {
-				row.load(s.v, b, t)
-				s.da[l] = dot(s.v, s.g)
-				mean += float64(s.alpha[l] * s.da[l])
-				total += s.alpha[l]
-				if !r.norm {
-					continue
-				}
-				if x := s.rms[l]; r.extreme && !(x > 1e-125 && x < 1e125) {
-					s.logit[l], _ = r.extremeKey(s.v, x)
-				} else {
-					s.logit[l] = r.scale * (dot(s.v, r.u) / x)
+			g, shift := s.g, 0
+			if r.extreme {
+				if e := exponent(largest(g)); e > 300 || e < -300 {
+					shift = e
+					g = s.h
+					copy(g, s.g)
+					ldexp(g, -e)
 				}
 			}
+			for l, row := range r.rows {
+				row.load(s.v, b, t)
+				s.exp[l] = 0
+				if r.norm {
+					if x := s.rms[l]; !(x >= least && x <= most) {
+						s.exp[l], s.rms[l] = r.rescale(s.v)
+					}
+					s.logit[l] = r.scale * (dot(s.v, r.u) / s.rms[l])
+				}
+				s.da[l] = dot(s.v, g)
+			}
+			// The cached weights are rounded, so they add up to 1 only nearly: the mean is divided by their sum.
+			var mean, total float64
+			top := topExponent(s.exp, s.alpha)
+			for l, alpha := range s.alpha {
+				if alpha > 0 { // any other da has no weight
+					s.da[l] = math.Ldexp(s.da[l], s.exp[l]-top)
+				}
+				mean += float64(alpha * s.da[l])
+				total += alpha
+			}
 			mean /= total
+			shift += top
 			for l := range r.rows {
 				s.ds[l] = s.alpha[l] * (s.da[l] - mean)
 			}
@@ -386,17 +454,18 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 					continue
 				}
 				row.load(s.v, b, t)
+				ldexp(s.v, -s.exp[l])
 				inverse := 1 / s.rms[l]
 				if weights {
-					addScaled(sum, s.ds[l]*inverse, s.v)
+					addScaled(sum, math.Ldexp(s.ds[l]*inverse, shift), s.v)
 				}
 				if wanted[l] == nil {
 					continue
 				}
-				alpha, along := s.alpha[l], s.ds[l]*r.scale*inverse
+				alpha, along := s.alpha[l], math.Ldexp(s.ds[l]*r.scale*inverse, shift-s.exp[l])
 				h, g, u, v := s.h[:len(s.v)], s.g[:len(s.v)], r.u[:len(s.v)], s.v
 				if r.norm {
-					back := s.ds[l] * s.logit[l] / float64(r.width) * inverse
+					back := math.Ldexp(s.ds[l]*s.logit[l]/float64(r.width)*inverse, shift-s.exp[l])
 					for i := range v {
 						h[i] = float64(alpha*g[i]) + float64(along*u[i]) - float64(back*float64(v[i]*inverse))
 					}
@@ -441,6 +510,9 @@ func (r *attnRes) weightGrads(q []float64, chunks int, grads *device.BlockAttnRe
 		}
 		x := make([]float64, r.width)
 		for i, t := range total {
+			if chunks == 0 {
+				break // no tokens: zeros, whatever the weights are
+			}
 			x[i] = r.scale * t
 			if p.factor != nil {
 				x[i] *= p.factor[i]
