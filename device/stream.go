@@ -42,7 +42,7 @@ func NewStream(ctx context.Context, dev Device) *Stream {
 	}
 	s := &Stream{dev: dev, ctx: ctx, owned: map[tensor.Memory]int{}}
 	if dev == nil {
-		s.err = argError("stream", "device", "nil", "a device", tensor.ErrMissing)
+		s.err = noDevice()
 	}
 	return s
 }
@@ -70,8 +70,13 @@ func (s *Stream) Err() error {
 	}
 	s.failed.Lock()
 	defer s.failed.Unlock()
+	if s.err == nil && s.dev == nil {
+		return noDevice() // a Stream that NewStream did not make
+	}
 	return s.err
 }
+
+func noDevice() error { return argError("stream", "device", "nil", "a device", tensor.ErrMissing) }
 
 // Fail makes err the stream's failure unless it has one already.
 func (s *Stream) Fail(err error) {

@@ -54,7 +54,9 @@ func New(opts ...Option) *Device {
 // Close ends the worker goroutines. Kernels may still be called and then run
 // on the caller's thread alone. It is safe to call more than once.
 func (d *Device) Close() error {
-	d.stop()
+	if d.workers != nil {
+		d.stop()
+	}
 	return nil
 }
 

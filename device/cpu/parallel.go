@@ -79,7 +79,11 @@ func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error
 		return ctx.Err()
 	}
 	j := &job{ctx: ctx, done: ctx.Done(), chunks: int64(chunks), do: do}
-	for range min(w.threads, chunks) - 1 {
+	threads := 1
+	if w != nil { // a Device that New did not make has no workers
+		threads = w.threads
+	}
+	for range min(threads, chunks) - 1 {
 		j.wg.Add(1)
 		select {
 		case w.jobs <- j:

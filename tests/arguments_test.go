@@ -1,0 +1,137 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/autograd/gradcheck"
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/device/cpu"
+	"github.com/lamina-go/lamina/nn"
+	"github.com/lamina-go/lamina/ops"
+	"github.com/lamina-go/lamina/ops/blockattnres"
+	"github.com/lamina-go/lamina/optim"
+	"github.com/lamina-go/lamina/random"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// exported functions that take more than plain numbers. The methods of the
+// values below are called as well.
+var exported = []any{
+	ops.Abs, ops.Add, ops.AddScalar, ops.Attention, ops.Cast, ops.Clamp, ops.Concat, ops.CrossEntropy, ops.Div, ops.DivIntoScalar,
+	ops.Dropout, ops.Embedding, ops.Expand, ops.GELU, ops.GELUTanh, ops.LayerNorm, ops.Linear, ops.LogSoftmax, ops.LogSumExp,
+	ops.MaskedFill, ops.MatMul, ops.Max, ops.Mean, ops.Permute, ops.Pow, ops.RMSNorm, ops.Reshape, ops.RotaryEmbedding, ops.Select,
+	ops.SiLU, ops.Slice, ops.Softmax, ops.Squeeze, ops.Stack, ops.Sum, ops.SwiGLU, ops.Transpose, ops.Unsqueeze, ops.Var, ops.Where,
+	blockattnres.Apply, blockattnres.Decomposed, blockattnres.Decompose, blockattnres.Forward, blockattnres.Backward,
+	device.CheckBlockAttnResForward, device.CheckBlockAttnResBackward, device.CheckBinary, device.CheckCopy, device.CheckDownload,
+	device.CheckFill, device.CheckGather, device.CheckMatMul, device.CheckReduce, device.CheckScatterAdd, device.CheckUnary,
+	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream,
+	autograd.NewTape, autograd.Begin, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
+	optim.Cosine, optim.NewAccumulator, optim.NewAdamW,
+	tensor.Broadcast, tensor.FromFloat64s, tensor.New, tensor.NewDevice, tensor.NewHost, tensor.NewStrided, tensor.ParseDType,
+	tensor.ParseDevice, tensor.ResolveShape, tensor.Round, tensor.WrapHost, tensor.Zeros,
+}
+
+// badArguments are values, bad and good, of the types that exported functions take.
+func badArguments(t *testing.T, dev *cpu.Device) []any {
+	must := func(x *tensor.Tensor, err error) *tensor.Tensor {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x := must(tensor.FromFloat64s(tensor.Float32, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
+	empty := must(tensor.FromFloat64s(tensor.Float16, nil, 0, 3))
+	ids := must(tensor.FromSlice([]int32{0, 7, -1}, 3))
+	scalar := must(tensor.FromSlice([]float64{1}))
+	tape, over := autograd.NewTape(context.Background(), dev), autograd.NewTape(context.Background(), dev)
+	released := over.Watch(x)
+	over.Release()
+	transformer, err := nn.NewTransformer(nn.Config{Vocab: 5, Layers: 1, Dim: 4, Heads: 2, Residual: nn.Block, BlockSize: 2}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []any{
+		x, empty, ids, scalar, &tensor.Tensor{}, tensor.NewHost(8), &tensor.Host{},
+		tape, over, &autograd.Tape{}, released, &autograd.Var{}, tape.Watch(x), tape.Const(ids), tape.Const(empty), tape.Watch(scalar),
+		dev, &cpu.Device{}, device.NewStream(context.Background(), dev), &device.Stream{}, context.Background(),
+		0, -1, 5, math.MaxInt, math.MinInt, uint64(9), "", "x", math.NaN(), math.Inf(1), -1.0, true,
+		[]int{-1}, []int{math.MaxInt, math.MaxInt}, []int{0}, []int{2, 3}, []int{-1, -1}, []float64{1, 2},
+		[]*autograd.Var{nil}, []*autograd.Var{tape.Watch(x), nil}, []*tensor.Tensor{nil}, []*tensor.Tensor{x, nil, empty},
+		ops.All(), ops.Over(9), ops.Over(-3, 0), ops.Over(0, 0), ops.AttentionOptions{}, random.Source{}, tensor.Shape{-1}, tensor.Shape{2, 3},
+		tensor.DType(200), tensor.Float32, tensor.BFloat16, tensor.Int32,
+		blockattnres.Inputs{Blocks: []*autograd.Var{nil}}, blockattnres.Inputs{Blocks: []*autograd.Var{tape.Watch(x)}},
+		blockattnres.Tensors{Blocks: []*tensor.Tensor{x, nil}}, &device.BlockAttnResArgs{Blocks: []*tensor.Tensor{nil}},
+		&device.BlockAttnResArgs{Blocks: []*tensor.Tensor{x}}, &device.BlockAttnResOut{}, &device.BlockAttnResGrads{},
+		[]optim.Param{{}}, []optim.Param{{Value: x}}, autograd.Gradients{}, transformer,
+	}
+}
+
+// Nothing exported panics, whatever it is given.
+func TestNoPanic(t *testing.T) {
+	dev := cpu.New()
+	defer dev.Close()
+	values := badArguments(t, dev)
+	of := func(want reflect.Type) []int { // -1 is the zero value
+		list := []int{-1}
+		for i, x := range values {
+			if reflect.TypeOf(x).AssignableTo(want) {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+	calls := 0
+	call := func(name string, f reflect.Value, at []int) {
+		in := make([]reflect.Value, len(at))
+		for i, at := range at {
+			if in[i] = reflect.Zero(f.Type().In(i)); at >= 0 {
+				in[i] = reflect.ValueOf(values[at])
+			}
+		}
+		defer func() {
+			if r := recover(); r != nil {
+				t.Errorf("%s panics with %v, given %v", name, r, in)
+			}
+		}()
+		calls++
+		if f.Type().IsVariadic() {
+			f.CallSlice(in)
+		} else {
+			f.Call(in)
+		}
+	}
+	try := func(name string, f func() reflect.Value) {
+		signature := f().Type()
+		lists, total := make([][]int, signature.NumIn()), 1
+		for i := range lists {
+			lists[i] = of(signature.In(i))
+			total *= len(lists[i])
+		}
+		tries := min(total, 1000)
+		for k := range tries {
+			if total > tries {
+				k = random.Source{Seed: 1}.Intn(uint64(k), total)
+			}
+			at := make([]int, len(lists))
+			for i, list := range lists {
+				at[i], k = list[k%len(list)], k/len(list)
+			}
+			values = badArguments(t, dev) // a failure sticks to a tape, so each call has its own
+			call(name, f(), at)
+		}
+	}
+	for i, f := range exported {
+		try(fmt.Sprintf("exported[%d] %T", i, f), func() reflect.Value { return reflect.ValueOf(f) })
+	}
+	for i, x := range values {
+		for m := range reflect.TypeOf(x).NumMethod() {
+			try(fmt.Sprintf("%T.%s", x, reflect.TypeOf(x).Method(m).Name), func() reflect.Value { return reflect.ValueOf(values[i]).Method(m) })
+		}
+	}
+	t.Logf("%d calls", calls)
+}
