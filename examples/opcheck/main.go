@@ -20,13 +20,17 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, in io.Reader, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("opcheck", flag.ContinueOnError)
-	flags.SetOutput(errs)
+	flags.SetOutput(io.Discard) // one sentence for a mistake, the list of flags for -help
 	where := flags.String("device", "cpu", "where to compute: cpu or ascend:0")
 	path := flags.String("path", "fused", "how BlockAttnRes is computed: fused or decomposed")
 	if err := flags.Parse(args); err != nil {
 		if err == flag.ErrHelp {
+			fmt.Fprintln(out, "Opcheck runs test cases in JSON from standard input. Flags:")
+			flags.SetOutput(out)
+			flags.PrintDefaults()
 			return 0
 		}
+		fmt.Fprintln(errs, "opcheck:", err)
 		return 2
 	}
 	if flags.NArg() > 0 || *path != "fused" && *path != "decomposed" {

@@ -31,7 +31,9 @@ func TestWrongArgumentsAndFiles(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"-path", "slow"}, {"-device", "abacus"}, {"-device", "ascend:0"}, {"x"}, {"-nosuch"}} {
-		check(t, 2, "[]", args...)
+		if _, errs := check(t, 2, "[]", args...); !strings.HasPrefix(errs, "opcheck: ") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: %q", args, errs)
+		}
 	}
 	if list, _ := check(t, 0, "[]"); len(list) != 0 {
 		t.Error(list)

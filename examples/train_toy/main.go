@@ -60,7 +60,7 @@ func wrong(format string, args ...any) error { return usageError{fmt.Errorf(form
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	s := settings{}
 	f := flag.NewFlagSet("train_toy", flag.ContinueOnError)
-	f.SetOutput(errs)
+	f.SetOutput(io.Discard) // one sentence for a mistake, the list of flags for -help
 	f.StringVar(&s.Data, "data", "", "file or directory of text (default: the Go standard library's source)")
 	f.StringVar(&s.Residual, "residual", "block", "prenorm, block or full")
 	f.IntVar(&s.BlockSize, "block-size", 2, "sublayers of a block, for -residual block")
@@ -84,8 +84,12 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	f.StringVar(&s.Out, "out", "", "run folder (default: runs/train_toy-<residual>)")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(out, "Train_toy trains a small transformer on text. Flags:")
+			f.SetOutput(out)
+			f.PrintDefaults()
 			return 0
 		}
+		fmt.Fprintln(errs, "train_toy:", err)
 		return 2
 	}
 	err := func() error {
@@ -140,7 +144,32 @@ func (s *settings) check() (nn.Config, error) {
 	if err := c.Check(); err != nil {
 		return c, usageError{err}
 	}
+	if need, have := s.memory(d), machineMemory(); have > 0 && need > have {
+		return c, wrong("a step of these sizes takes about %.3g GiB, this machine has %.3g (a smaller -batch, -seq, -dim or -layers)", need/(1<<30), have/(1<<30))
+	}
 	return c, nil
+}
+
+// memory is about what a step takes, in bytes: the parameters in float32 with
+// their gradients and two moments; for each token the logits and their
+// gradient, some twenty rows of activations a layer, and a row of scores and of
+// weights for each head.
+func (s *settings) memory(d tensor.DType) float64 {
+	layers, dim, heads, seq := float64(s.Layers), float64(s.Dim), float64(s.Heads), float64(s.Seq)
+	return 16*(12*layers*dim*dim+256*dim) + float64(d.Size())*float64(s.Batch)*seq*(2*256+layers*(20*dim+2*heads*seq))
+}
+
+// machineMemory is the machine's memory in bytes, 0 where the system does not tell.
+func machineMemory() float64 {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kib float64
+	if _, err := fmt.Sscanf(string(info), "MemTotal: %g kB", &kib); err != nil {
+		return 0
+	}
+	return kib * 1024
 }
 
 // duration is d in whole seconds.
