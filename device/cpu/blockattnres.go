@@ -89,22 +89,40 @@ func sourcesOf(ts []*tensor.Tensor) ([]source, error) {
 
 // attnRes is what the tokens of one call share.
 type attnRes struct {
-	rows    []source // L of them
-	tokens  int      // B*T
-	steps   int      // T
-	width   int      // D
-	w       []float64
-	gamma   []float64 // nil without RMSNorm
-	u       []float64 // gamma * w, or w
-	scale   float64
-	eps     float64
-	norm    bool
-	extreme bool // float64 rows, whose squares may over- or underflow
+	rows     []source // L of them
+	tokens   int      // B*T
+	steps    int      // T
+	width    int      // D
+	w        []float64
+	gamma    []float64 // nil without RMSNorm
+	u        []float64 // gamma * w, or w
+	scale    float64
+	eps      float64
+	norm     bool
+	wide     bool      // float64 rows
+	outlying bool      // scale, or u of float64, is beyond the plain path
+	un       []float64 // u * 2^-ue, for tokens beyond the plain path
+	ue       int
+}
+
+// The plain path multiplies float64 numbers as they are. Products of four or
+// five factors stay within the exponents of float64 if each factor is within
+// 2^±180, as all narrower formats are nearly: they leave room for a scale of
+// 2^±300. What is beyond goes the careful path.
+const (
+	factorLimit = 0x1p180
+	scaleLimit  = 0x1p300
+)
+
+// plain reports whether |x| is 0 or within 1/limit and limit.
+func plain(x, limit float64) bool {
+	x = math.Abs(x)
+	return x == 0 || x >= 1/limit && x <= limit
 }
 
 func newAttnRes(a *device.BlockAttnResArgs) (*attnRes, error) {
 	x := a.Blocks[0]
-	r := &attnRes{tokens: x.Dim(0) * x.Dim(1), steps: x.Dim(1), width: x.Dim(2), scale: a.Scale, eps: a.Eps, norm: a.RMSNorm, extreme: x.DType() == tensor.Float64}
+	r := &attnRes{tokens: x.Dim(0) * x.Dim(1), steps: x.Dim(1), width: x.Dim(2), scale: a.Scale, eps: a.Eps, norm: a.RMSNorm, wide: x.DType() == tensor.Float64}
 	var err error
 	if r.rows, err = sourcesOf(a.Sources()); err != nil {
 		return nil, err
@@ -121,14 +139,25 @@ func newAttnRes(a *device.BlockAttnResArgs) (*attnRes, error) {
 		return nil, err
 	}
 	r.u = r.w
+	r.un = append([]float64(nil), r.w...)
+	r.ue = normalise(r.un)
 	if r.norm {
 		if r.gamma, err = weight(a.RMSNormGamma); err != nil {
 			return nil, err
 		}
+		gn := append([]float64(nil), r.gamma...)
+		r.ue += normalise(gn)
 		r.u = make([]float64, r.width)
 		for i, g := range r.gamma {
 			r.u[i] = g * r.w[i]
+			r.un[i] *= gn[i]
 		}
+		r.ue += normalise(r.un)
+	}
+	if r.wide {
+		r.outlying = !plain(r.scale, factorLimit) || !plain(scaledOf(largest(r.un), r.ue).float(), factorLimit)
+	} else {
+		r.outlying = !plain(r.scale, scaleLimit)
 	}
 	return r, nil
 }
@@ -151,32 +180,34 @@ func (r *attnRes) each(ctx context.Context, chunk, length int, do func(b, t int)
 
 // attnScratch is one worker's memory: a few rows and a few numbers for each source.
 type attnScratch struct {
-	v, h, g                   []float64 // D
-	logit, alpha, da, ds, rms []float64 // L
-	exp                       []int     // L
+	v, h, g                 []float64 // D
+	key, alpha, da, ds, rms []float64 // L
+	careful                 []rowScaled
 }
+
+// rowScaled are the numbers of a source on the careful path.
+type rowScaled struct{ key, rms, da, ds scaled }
 
 var attnScratches sync.Pool
 
 func getAttnScratch(l, d int) *attnScratch {
 	s, _ := attnScratches.Get().(*attnScratch)
-	if s == nil || cap(s.v) < d || cap(s.logit) < l {
-		s = &attnScratch{}
+	if s == nil || cap(s.v) < d || cap(s.key) < l {
+		s = &attnScratch{careful: make([]rowScaled, l)}
 		for _, x := range []*[]float64{&s.v, &s.h, &s.g} {
 			*x = make([]float64, d)
 		}
-		for _, x := range []*[]float64{&s.logit, &s.alpha, &s.da, &s.ds, &s.rms} {
+		for _, x := range []*[]float64{&s.key, &s.alpha, &s.da, &s.ds, &s.rms} {
 			*x = make([]float64, l)
 		}
-		s.exp = make([]int, l)
 	}
 	for _, x := range []*[]float64{&s.v, &s.h, &s.g} {
 		*x = (*x)[:d]
 	}
-	for _, x := range []*[]float64{&s.logit, &s.alpha, &s.da, &s.ds, &s.rms} {
+	for _, x := range []*[]float64{&s.key, &s.alpha, &s.da, &s.ds, &s.rms} {
 		*x = (*x)[:l]
 	}
-	s.exp = s.exp[:l]
+	s.careful = s.careful[:l]
 	return s
 }
 
@@ -202,66 +233,83 @@ func dot(a, b []float64) float64 {
 	return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
 }
 
-// key is the logit of a row, and its rms where the keys are normalised. It may
-// scale v.
-func (r *attnRes) key(v []float64) (logit, rms float64) {
-	if !r.norm {
-		return r.scale * dot(v, r.u), 1
-	}
-	ss := dot(v, v)
-	if r.extreme && !(ss > 1e-250 && ss < 1e250) {
-		exp, rms := r.rescale(v)
-		return r.scale * (dot(v, r.u) / rms), math.Ldexp(rms, exp)
-	}
-	rms = math.Sqrt(ss/float64(r.width) + r.eps)
-	return r.scale * (dot(v, r.u) / rms), rms
+// plainRow reports whether the plain path takes a row with these mean squares and rms.
+func (r *attnRes) plainRow(v []float64, ss, rms float64) bool {
+	return !r.wide || (ss != 0 && plain(ss, factorLimit*factorLimit) || ss == 0 && largest(v) == 0) && (!r.norm || rms != 0 && plain(rms, factorLimit))
 }
 
-// rescale divides a row whose squares leave float64 by 2^exp, so that the
-// larger of its largest element and the root of eps is about 1, and gives the
-// rms of the scaled row: that of the row is rms * 2^exp.
-func (r *attnRes) rescale(v []float64) (exp int, rms float64) {
-	exp = exponent(max(largest(v), math.Sqrt(r.eps)))
-	ldexp(v, -exp)
-	return exp, math.Sqrt(dot(v, v)/float64(r.width) + math.Ldexp(r.eps, -2*exp))
-}
-
-// largest is the largest |x|, NaN if there is a NaN.
-func largest(v []float64) (top float64) {
-	for _, x := range v {
-		top = max(top, math.Abs(x))
+// weights fills s.key, the w . k_l, s.rms and s.alpha for a token. It gives
+// false for one that needs the careful path.
+func (r *attnRes) weights(s *attnScratch, b, t int) bool {
+	if r.outlying {
+		return false
 	}
-	return top
-}
-
-// exponent is that of x, for scaling; what cannot be scaled has 0.
-func exponent(x float64) int {
-	if x == 0 || !(x <= math.MaxFloat64) {
-		return 0
+	sign := 1.0
+	if r.scale < 0 {
+		sign = -1
 	}
-	_, exp := math.Frexp(x)
-	return exp
-}
-
-// topExponent is the largest exponent of a source that has weight.
-func topExponent(exp []int, alpha []float64) int {
-	top, found := 0, false
-	for l, e := range exp {
-		if alpha[l] > 0 && (e > top || !found) {
-			top, found = e, true
+	top := math.Inf(-1) // of sign * key
+	for l, row := range r.rows {
+		row.load(s.v, b, t)
+		key, rms, ss := dot(s.v, r.u), 1.0, 1.0
+		if r.norm || r.wide {
+			ss = dot(s.v, s.v)
+		}
+		if r.norm {
+			rms = math.Sqrt(ss/float64(r.width) + r.eps)
+			key /= rms
+		}
+		if !r.plainRow(s.v, ss, rms) {
+			return false
+		}
+		s.key[l], s.rms[l] = key, rms
+		if x := sign * key; x > top || x != x {
+			top = x
 		}
 	}
-	return top
+	var total float64
+	for l, key := range s.key {
+		s.alpha[l] = elementary.Exp(r.scale * (key - sign*top))
+		total += s.alpha[l]
+	}
+	for l := range s.alpha {
+		s.alpha[l] /= total
+	}
+	return true
 }
 
-// ldexp multiplies by 2^exp.
-func ldexp(v []float64, exp int) {
-	if exp == 0 {
-		return
+// weightsCareful is weights for any numbers.
+func (r *attnRes) weightsCareful(s *attnScratch, b, t int) {
+	scale := scaledOf(r.scale, 0)
+	var top scaled
+	for l, row := range r.rows {
+		row.load(s.v, b, t)
+		c := &s.careful[l]
+		e := normalise(s.v)
+		c.key, c.rms = scaledOf(dot(s.v, r.un), e+r.ue), scaledOf(1, 0)
+		if r.norm {
+			c.rms = r.rmsOf(s.v, e, r.eps)
+			c.key = c.key.over(c.rms)
+		}
+		s.rms[l] = c.rms.float()
+		c.key = c.key.times(scale)
+		if d := c.key.minus(top).m; l == 0 || d > 0 || d != d {
+			top = c.key
+		}
 	}
-	for i, x := range v {
-		v[i] = math.Ldexp(x, exp)
+	var total float64
+	for l := range s.alpha {
+		s.alpha[l] = elementary.Exp(s.careful[l].key.minus(top).float())
+		total += s.alpha[l]
 	}
+	for l := range s.alpha {
+		s.alpha[l] /= total
+	}
+}
+
+// rmsOf is the root of the mean square of v * 2^e plus eps.
+func (r *attnRes) rmsOf(v []float64, e int, eps float64) scaled {
+	return scaledOf(dot(v, v)/float64(r.width), 2*e).plus(scaledOf(eps, 0)).sqrt()
 }
 
 // BlockAttnResForward: h = sum_l alpha_l v_l, alpha = softmax_l(scale w . k_l).
@@ -288,22 +336,11 @@ func (d *Device) BlockAttnResForward(ctx context.Context, a *device.BlockAttnRes
 		s := getAttnScratch(len(r.rows), r.width)
 		defer attnScratches.Put(s)
 		r.each(ctx, chunk, length, func(b, t int) {
-			top := math.Inf(-1)
-			for l, row := range r.rows {
-				row.load(s.v, b, t)
-				s.logit[l], s.rms[l] = r.key(s.v)
-				if s.logit[l] > top || s.logit[l] != s.logit[l] {
-					top = s.logit[l]
-				}
-			}
-			var total float64
-			for l, x := range s.logit {
-				s.alpha[l] = elementary.Exp(x - top)
-				total += s.alpha[l]
+			if !r.weights(s, b, t) {
+				r.weightsCareful(s, b, t)
 			}
 			clear(s.h)
 			for l, row := range r.rows {
-				s.alpha[l] /= total
 				row.load(s.v, b, t)
 				if l == 0 {
 					for i, x := range s.v { // not 0 + x: the sign of a zero survives
@@ -346,10 +383,7 @@ func addScaled(y []float64, c float64, x []float64) {
 //	q    = sum over b,t,l of ds_l/rms_l v_l
 //	dw   = scale gamma * q,  dgamma = scale w * q
 //
-// In float64 the products g . v_l may over- or underflow where the gradients do
-// not, and a cache may be too narrow for an rms. Such rows, and such a g, are
-// divided by powers of two: v_l by 2^exp_l and da_l, ds_l by 2^shift. For all
-// others exp_l and shift are 0.
+// Tokens whose products may leave float64 go the careful path.
 func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnResArgs, saved *device.BlockAttnResOut, gradH *tensor.Tensor, grads *device.BlockAttnResGrads) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -381,91 +415,60 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 	if err != nil {
 		return err
 	}
-	// Within these bounds a cached rms is exact enough, and squares of rms are in float64.
-	least, most := 0x1p-126, math.MaxFloat32
-	if r.norm && rms.DType() == tensor.Float64 {
-		least, most = 1e-125, 1e125
+	cached := cachedAs(tensor.Float32)
+	if r.norm {
+		cached = cachedAs(rms.DType())
 	}
 	weights := grads.ProjWeight != nil || grads.RMSNormGamma != nil
 	chunks, length := r.chunks()
-	var q []float64 // a row of partial sums for each chunk
+	var sums []partialSum // of q, one for each chunk
 	if weights {
 		mem, err := d.Alloc(chunks * r.width * 8)
 		if err != nil {
 			return err
 		}
 		defer d.Free(mem)
-		q = elems[float64](mem.(*tensor.Host).Bytes())
+		q := elems[float64](mem.(*tensor.Host).Bytes())
 		clear(q)
+		sums = make([]partialSum, chunks)
+		for c := range sums {
+			sums[c].v = q[c*r.width : (c+1)*r.width]
+		}
 	}
 	err = d.run(ctx, chunks, func(chunk int) {
 		s := getAttnScratch(len(r.rows), r.width)
 		defer attnScratches.Put(s)
-		var sum []float64
+		var sum *partialSum
 		if weights {
-			sum = q[chunk*r.width : (chunk+1)*r.width]
+			sum = &sums[chunk]
 		}
 		r.each(ctx, chunk, length, func(b, t int) {
 			from[0].load(s.g, b, t)
 			from[1].load(s.alpha, b, t)
-			for l := range s.rms {
-				s.rms[l] = 1
-			}
 			if r.norm {
 				from[2].load(s.rms, b, t)
 			}
-			g, shift := s.g, 0
-			if r.extreme {
-				if e := exponent(largest(g)); e > 300 || e < -300 {
-					shift = e
-					g = s.h
-					copy(g, s.g)
-					ldexp(g, -e)
-				}
-			}
-			for l, row := range r.rows {
-				row.load(s.v, b, t)
-				s.exp[l] = 0
-				if r.norm {
-					if x := s.rms[l]; !(x >= least && x <= most) {
-						s.exp[l], s.rms[l] = r.rescale(s.v)
-					}
-					s.logit[l] = r.scale * (dot(s.v, r.u) / s.rms[l])
-				}
-				s.da[l] = dot(s.v, g)
-			}
-			// The cached weights are rounded, so they add up to 1 only nearly: the mean is divided by their sum.
-			var mean, total float64
-			top := topExponent(s.exp, s.alpha)
-			for l, alpha := range s.alpha {
-				if alpha > 0 { // any other da has no weight
-					s.da[l] = math.Ldexp(s.da[l], s.exp[l]-top)
-				}
-				mean += float64(alpha * s.da[l])
-				total += alpha
-			}
-			mean /= total
-			shift += top
-			for l := range r.rows {
-				s.ds[l] = s.alpha[l] * (s.da[l] - mean)
+			if !r.slopes(s, cached, b, t) {
+				r.backwardCareful(s, cached, to, wanted, sum, b, t)
+				return
 			}
 			for l, row := range r.rows {
 				if wanted[l] == nil && !weights {
 					continue
 				}
 				row.load(s.v, b, t)
-				ldexp(s.v, -s.exp[l])
+				alpha, ds := s.alpha[l], s.ds[l]
 				inverse := 1 / s.rms[l]
 				if weights {
-					addScaled(sum, math.Ldexp(s.ds[l]*inverse, shift), s.v)
+					sum.add(scaled{ds * inverse, 0}, s.v, 0)
 				}
 				if wanted[l] == nil {
 					continue
 				}
-				alpha, along := s.alpha[l], math.Ldexp(s.ds[l]*r.scale*inverse, shift-s.exp[l])
 				h, g, u, v := s.h[:len(s.v)], s.g[:len(s.v)], r.u[:len(s.v)], s.v
+				along := ds * r.scale * inverse
 				if r.norm {
-					back := math.Ldexp(s.ds[l]*s.logit[l]/float64(r.width)*inverse, shift-s.exp[l])
+					back := along * s.key[l] / float64(r.width)
 					for i := range v {
 						h[i] = float64(alpha*g[i]) + float64(along*u[i]) - float64(back*float64(v[i]*inverse))
 					}
@@ -479,7 +482,7 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 		})
 	})
 	if err == nil && weights {
-		err = r.weightGrads(q, chunks, grads)
+		err = r.weightGrads(sums, grads)
 	}
 	for _, t := range append(wanted, grads.ProjWeight, grads.RMSNormGamma) {
 		if t != nil {
@@ -489,12 +492,154 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 	return err
 }
 
+// slopes fills s.key, s.rms and s.ds for a token from the caches. It gives false
+// for one that needs the careful path.
+func (r *attnRes) slopes(s *attnScratch, cached cacheFormat, b, t int) bool {
+	if r.outlying || r.wide && !plain(largest(s.g), factorLimit) {
+		return false
+	}
+	for l, row := range r.rows {
+		row.load(s.v, b, t)
+		if !r.norm {
+			s.rms[l] = 1
+		} else {
+			if !cached.exact(s.rms[l]) {
+				s.rms[l] = r.recall(cached, s.rms[l], s.v, 0).float()
+			}
+			s.key[l] = dot(s.v, r.u) / s.rms[l]
+		}
+		if r.wide && !r.plainRow(s.v, dot(s.v, s.v), s.rms[l]) {
+			return false
+		}
+		s.da[l] = dot(s.v, s.g)
+	}
+	// The cached weights are rounded, so they add up to 1 only nearly: the mean is divided by their sum.
+	var mean, total float64
+	for l, alpha := range s.alpha {
+		mean += float64(alpha * s.da[l])
+		total += alpha
+	}
+	mean /= total
+	for l := range s.ds {
+		s.ds[l] = s.alpha[l] * (s.da[l] - mean)
+	}
+	return true
+}
+
+// cacheFormat is what a cache's dtype can hold.
+type cacheFormat struct{ least, most, step float64 } // normal numbers, and the distance of subnormal ones
+
+func cachedAs(d tensor.DType) cacheFormat {
+	if d == tensor.Float64 {
+		return cacheFormat{0x1p-1022, math.MaxFloat64, 0x1p-1074}
+	}
+	return cacheFormat{0x1p-126, math.MaxFloat32, 0x1p-149}
+}
+
+func (c cacheFormat) exact(rms float64) bool { return rms >= c.least && rms <= c.most }
+
+// recall is the rms of the row v * 2^e that was cached. Where the cache could
+// not hold it exactly it is computed again, with the eps of the call or, since
+// the backward need not be told the forward's eps, without one: whichever
+// agrees with the cache.
+func (r *attnRes) recall(c cacheFormat, rms float64, v []float64, e int) scaled {
+	if c.exact(rms) || rms != rms {
+		return scaledOf(rms, 0)
+	}
+	for _, eps := range []float64{r.eps, 0} {
+		again := r.rmsOf(v, e, eps)
+		if x := again.float(); math.Abs(x-rms) <= c.step || !(x <= c.most) && rms > c.most {
+			return again
+		}
+	}
+	return scaledOf(rms, 0)
+}
+
+// backwardCareful is the backward of one token for any numbers: the rows, g and
+// u are divided by powers of two, and everything else carries its exponent.
+func (r *attnRes) backwardCareful(s *attnScratch, cached cacheFormat, to []source, wanted []*tensor.Tensor, sum *partialSum, b, t int) {
+	ge := normalise(s.g)
+	var mean scaled
+	var total float64
+	for l, row := range r.rows {
+		row.load(s.v, b, t)
+		e := normalise(s.v)
+		c := &s.careful[l]
+		c.rms = scaledOf(1, 0)
+		if r.norm {
+			c.rms = r.recall(cached, s.rms[l], s.v, e)
+		}
+		c.key = scaledOf(dot(s.v, r.un), e+r.ue).over(c.rms)
+		c.da = scaledOf(dot(s.v, s.g), e+ge)
+		mean = mean.plus(c.da.times(scaledOf(s.alpha[l], 0)))
+		total += s.alpha[l]
+	}
+	mean = mean.over(scaledOf(total, 0))
+	scale := scaledOf(r.scale, 0)
+	for l, row := range r.rows {
+		if wanted[l] == nil && sum == nil {
+			continue
+		}
+		row.load(s.v, b, t)
+		e := normalise(s.v)
+		c := &s.careful[l]
+		ds := scaledOf(s.alpha[l], 0).times(c.da.minus(mean))
+		if sum != nil && ds.m != 0 {
+			sum.add(ds.over(c.rms), s.v, e)
+		}
+		if wanted[l] == nil {
+			continue
+		}
+		// dv = x g + y u - z v, and each of the factors relative to the largest
+		x := scaledOf(s.alpha[l], ge)
+		var y, z scaled
+		if ds.m != 0 {
+			y = ds.times(scale).over(c.rms)
+			if r.norm {
+				z = y.times(c.key).over(c.rms).over(scaledOf(float64(r.width), 0))
+			}
+			y, z = scaledOf(y.m, y.e+r.ue), scaledOf(z.m, z.e+e)
+		}
+		top, found := 0, false
+		for _, f := range []scaled{x, y, z} {
+			if f.m != 0 && (!found || f.e > top) {
+				top, found = f.e, true
+			}
+		}
+		fx, fy, fz := x.at(top), y.at(top), z.at(top)
+		for i := range s.h {
+			s.h[i] = math.Ldexp(float64(fx*s.g[i])+float64(fy*r.un[i])-float64(fz*s.v[i]), top)
+		}
+		to[l].store(b, t, s.h)
+	}
+}
+
+// partialSum is v * 2^e, a sum over the tokens of a chunk.
+type partialSum struct {
+	v []float64
+	e int
+	n int // how many terms
+}
+
+// add adds c * x * 2^e.
+func (p *partialSum) add(c scaled, x []float64, e int) {
+	if c.e+e != p.e { // on the careful path only
+		if e += c.e; p.n == 0 || e > p.e {
+			ldexp(p.v, p.e-e)
+			p.e = e
+		}
+		c.m = math.Ldexp(c.m, e-p.e)
+	}
+	p.n++
+	addScaled(p.v, c.m, x)
+}
+
 // weightGrads adds the chunks' partial sums in order and writes dw and dgamma.
-func (r *attnRes) weightGrads(q []float64, chunks int, grads *device.BlockAttnResGrads) error {
-	total := make([]float64, r.width)
-	for c := range chunks {
-		for i, x := range q[c*r.width : (c+1)*r.width] {
-			total[i] += x
+func (r *attnRes) weightGrads(sums []partialSum, grads *device.BlockAttnResGrads) error {
+	all := partialSum{v: make([]float64, r.width)}
+	for _, p := range sums {
+		if p.n > 0 {
+			all.add(scaled{1, 0}, p.v, p.e)
 		}
 	}
 	for _, p := range []struct {
@@ -509,14 +654,15 @@ func (r *attnRes) weightGrads(q []float64, chunks int, grads *device.BlockAttnRe
 			return err
 		}
 		x := make([]float64, r.width)
-		for i, t := range total {
-			if chunks == 0 {
-				break // no tokens: zeros, whatever the weights are
+		for i, sum := range all.v {
+			if all.n == 0 {
+				break // zeros, whatever the weights are
 			}
-			x[i] = r.scale * t
+			f := scaledOf(r.scale, 0).times(scaledOf(sum, all.e))
 			if p.factor != nil {
-				x[i] *= p.factor[i]
+				f = f.times(scaledOf(p.factor[i], 0))
 			}
+			x[i] = f.float()
 		}
 		s.store(0, 0, x)
 	}

@@ -371,6 +371,8 @@ func TestCacheRefusals(t *testing.T) {
 		"alpha dtype":        {g, noise(t, tensor.BFloat16, 1, 1, 2, 3), out.RMS, in, tensor.ErrDType, "alpha_cache"},
 		"alpha float64":      {g, noise(t, tensor.Float64, 1, 1, 2, 3), out.RMS, in, tensor.ErrDType, "alpha_cache"},
 		"partial in one":     {g, out.Alpha, out.RMS, without, tensor.ErrShape, "alpha_cache"},
+		"rms dtype":          {g, out.Alpha, noise(t, tensor.BFloat16, 1, 1, 2, 3, 1), in, tensor.ErrDType, "rms_cache"},
+		"rms float64":        {g, out.Alpha, noise(t, tensor.Float64, 1, 1, 2, 3, 1), in, tensor.ErrDType, "rms_cache"},
 		"rms missing":        {g, out.Alpha, nil, in, tensor.ErrMissing, "rms_cache"},
 		"rms shape":          {g, out.Alpha, out.Alpha, in, tensor.ErrShape, "rms_cache"},
 		"gamma missing here": {g, out.Alpha, out.RMS, half, tensor.ErrMissing, "rmsnorm_gamma"},
