@@ -184,11 +184,26 @@ func TestSavedTensorWritten(t *testing.T) {
 func TestSavedTensorsAreFound(t *testing.T) {
 	type inner struct{ x *tensor.Tensor }
 	for name, node := range map[string]func(x *tensor.Tensor) autograd.Node{
-		"field":      func(x *tensor.Tensor) autograd.Node { return &saving[*tensor.Tensor]{x} },
-		"slice":      func(x *tensor.Tensor) autograd.Node { return &saving[[]*tensor.Tensor]{[]*tensor.Tensor{nil, x}} },
-		"array":      func(x *tensor.Tensor) autograd.Node { return &saving[[2]*tensor.Tensor]{[2]*tensor.Tensor{nil, x}} },
-		"struct":     func(x *tensor.Tensor) autograd.Node { return &saving[inner]{inner{x}} },
-		"structs":    func(x *tensor.Tensor) autograd.Node { return &saving[[]inner]{[]inner{{}, {x}}} },
+		"field":    func(x *tensor.Tensor) autograd.Node { return &saving[*tensor.Tensor]{x} },
+		"slice":    func(x *tensor.Tensor) autograd.Node { return &saving[[]*tensor.Tensor]{[]*tensor.Tensor{nil, x}} },
+		"array":    func(x *tensor.Tensor) autograd.Node { return &saving[[2]*tensor.Tensor]{[2]*tensor.Tensor{nil, x}} },
+		"struct":   func(x *tensor.Tensor) autograd.Node { return &saving[inner]{inner{x}} },
+		"structs":  func(x *tensor.Tensor) autograd.Node { return &saving[[]inner]{[]inner{{}, {x}}} },
+		"pointer":  func(x *tensor.Tensor) autograd.Node { return &saving[*inner]{&inner{x}} },
+		"pointers": func(x *tensor.Tensor) autograd.Node { return &saving[[]*inner]{[]*inner{nil, {x}}} },
+		"map":      func(x *tensor.Tensor) autograd.Node { return &saving[map[string]inner]{map[string]inner{"x": {x}}} },
+		"key": func(x *tensor.Tensor) autograd.Node {
+			return &saving[map[*tensor.Tensor]int]{map[*tensor.Tensor]int{x: 1}}
+		},
+		"interface": func(x *tensor.Tensor) autograd.Node { return &saving[any]{inner{x}} },
+		"ring": func(x *tensor.Tensor) autograd.Node {
+			r := &ring{}
+			r.next = &ring{next: r, x: x}
+			return &saving[*ring]{r}
+		},
+		"var": func(x *tensor.Tensor) autograd.Node {
+			return &saving[*autograd.Var]{newTape(t).Const(x)}
+		},
 		"no pointer": func(x *tensor.Tensor) autograd.Node { return saving[inner]{inner{x}} },
 	} {
 		tape := newTape(t)
@@ -201,6 +216,11 @@ func TestSavedTensorsAreFound(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+type ring struct {
+	next *ring
+	x    *tensor.Tensor
 }
 
 type saving[T any] struct{ kept T }

@@ -8,8 +8,8 @@ import (
 	"github.com/lamina-go/lamina/tensor"
 )
 
-// Gradients are the result of a Backward. Their memory is the tape's: they are
-// gone with its Release.
+// Gradients are the result of a Backward. Each has memory of its own, which is
+// the tape's: they are gone with its Release.
 type Gradients struct {
 	of map[*tensor.Tensor]*tensor.Tensor
 }
@@ -65,7 +65,7 @@ func (t *Tape) BackwardFrom(result *Var, seed *tensor.Tensor) (Gradients, error)
 	t.begins("backward")
 	for v, g := range p.of {
 		if v.step < 0 && v.wants {
-			out.of[v.value] = p.rounded(v, g)
+			out.of[v.value] = p.alone(p.rounded(v, g))
 		}
 	}
 	if err := t.Err(); err != nil {
@@ -186,6 +186,16 @@ func (p *pass) add(v *Var, g *tensor.Tensor) {
 		t.Free(sum)
 	}
 	t.Free(g)
+}
+
+// alone is g in memory that nothing else holds, each element once.
+func (p *pass) alone(g *tensor.Tensor) *tensor.Tensor {
+	if p.t.Err() != nil || p.t.Sole(g) && !g.HasOverlap() {
+		return g
+	}
+	own := p.t.Copy(g.DType(), g)
+	p.t.Free(g)
+	return own
 }
 
 // rounded is a gradient in its Var's dtype.

@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"reflect"
+	"unsafe"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -18,7 +19,12 @@ type Node interface {
 	Backward(s *device.Stream, grad *tensor.Tensor, want []bool) []*tensor.Tensor
 }
 
-var tensorType = reflect.TypeFor[*tensor.Tensor]()
+var (
+	tensorType = reflect.TypeFor[*tensor.Tensor]()
+	varType    = reflect.TypeFor[*Var]()
+	// What leads to a whole tape, or to a device.
+	notFollowed = map[reflect.Type]bool{reflect.TypeFor[*Tape](): true, reflect.TypeFor[*device.Stream](): true}
+)
 
 // isNil reports whether there is no node, or a nil pointer for one.
 func isNil(n Node) bool {
@@ -33,26 +39,88 @@ func savedTensors(n Node) []*tensor.Tensor {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	return appendSaved(nil, v)
+	var s search
+	s.look(v)
+	return s.saved
 }
 
-func appendSaved(saved []*tensor.Tensor, v reflect.Value) []*tensor.Tensor {
-	switch k := v.Kind(); {
-	case v.Type() == tensorType:
-		if p := (*tensor.Tensor)(v.UnsafePointer()); p.Memory() != nil {
-			saved = append(saved, p)
+type search struct {
+	saved []*tensor.Tensor
+	seen  map[location]bool // pointers and maps, which may lead back
+}
+
+// location tells pointers apart: one to a struct and one to its first field are the same address.
+type location struct {
+	t reflect.Type
+	p unsafe.Pointer
+}
+
+func (s *search) look(v reflect.Value) {
+	if !leads(v.Type()) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map:
+		if v.IsNil() {
+			return
 		}
-	case k == reflect.Slice || k == reflect.Array:
-		if e := v.Type().Elem(); e != tensorType && e.Kind() != reflect.Struct && e.Kind() != reflect.Slice && e.Kind() != reflect.Array {
-			return saved // numbers, of which there may be many
+		switch v.Type() {
+		case tensorType:
+			s.add((*tensor.Tensor)(v.UnsafePointer()))
+			return
+		case varType:
+			if x := (*Var)(v.UnsafePointer()); x.value != nil {
+				s.add(x.value)
+			}
+			return
 		}
+		if s.seen == nil {
+			s.seen = map[location]bool{}
+		}
+		at := location{v.Type(), v.UnsafePointer()}
+		if s.seen[at] {
+			return
+		}
+		s.seen[at] = true
+		if v.Kind() == reflect.Pointer {
+			s.look(v.Elem())
+			return
+		}
+		for it := v.MapRange(); it.Next(); {
+			s.look(it.Key())
+			s.look(it.Value())
+		}
+	case reflect.Interface:
+		if !v.IsNil() {
+			s.look(v.Elem())
+		}
+	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
-			saved = appendSaved(saved, v.Index(i))
+			s.look(v.Index(i))
 		}
-	case k == reflect.Struct:
+	case reflect.Struct:
 		for i := range v.NumField() {
-			saved = appendSaved(saved, v.Field(i))
+			s.look(v.Field(i))
 		}
 	}
-	return saved
+}
+
+func (s *search) add(t *tensor.Tensor) {
+	if t.Memory() != nil {
+		s.saved = append(s.saved, t)
+	}
+}
+
+// leads reports whether a value of a type may lead to a tensor: numbers, of
+// which there may be many, do not.
+func leads(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Interface, reflect.Map:
+		return true
+	case reflect.Pointer:
+		return !notFollowed[t]
+	case reflect.Slice, reflect.Array:
+		return leads(t.Elem())
+	}
+	return false
 }

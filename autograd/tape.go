@@ -29,11 +29,15 @@ type OpError struct {
 	Op       string // the operation, such as "matmul"
 	Operands string // shapes and dtypes
 	Where    string // file:line of the caller
-	Err      error
+	Err      error  // what went wrong
 }
 
+// Error is the message: operation, what went wrong, operands and place.
 func (e *OpError) Error() string {
-	s := e.Err.Error()
+	s := "failed"
+	if e.Err != nil {
+		s = e.Err.Error()
+	}
 	if e.Op != "" && !strings.HasPrefix(s, e.Op+":") {
 		s = e.Op + ": " + s
 	}
@@ -46,6 +50,7 @@ func (e *OpError) Error() string {
 	return s
 }
 
+// Unwrap is Err, for errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
 
 // Tape records the operations of one step on one device. It belongs to one
@@ -154,7 +159,7 @@ func place(pcs []uintptr) string {
 		inside := strings.HasPrefix(f.Function, "runtime.")
 		if rest, ok := strings.CutPrefix(f.File, root); ok && root != "" {
 			switch path.Dir(rest) {
-			case "tensor", "device", "autograd", "ops", "ops/blockattnres", "nn", "optim":
+			case "tensor", "device", "autograd", "autograd/gradcheck", "ops", "ops/blockattnres", "nn", "optim":
 				inside = !strings.HasSuffix(f.File, "_test.go")
 			}
 		}
@@ -176,11 +181,8 @@ func (t *Tape) Watch(x *tensor.Tensor) *Var { return t.leaf(x, true) }
 func (t *Tape) Const(x *tensor.Tensor) *Var { return t.leaf(x, false) }
 
 func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
-	if t == nil {
-		return nil
-	}
-	if t.Err() != nil {
-		return &t.dead
+	if t == nil || t.Err() != nil {
+		return t.Dead()
 	}
 	if wants {
 		t.begins("watch")
@@ -196,7 +198,11 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 	if wants && !x.DType().IsFloat() {
 		return t.Fails(&tensor.ArgError{Arg: "tensor", Got: x.DType().String(), Want: "a floating-point type", Kind: tensor.ErrDType})
 	}
+	if h, ok := x.Memory().(interface{ Discarded() bool }); ok && h.Discarded() {
+		return t.Fails(&tensor.ArgError{Arg: "tensor", Got: x.String() + " in memory that was given back", Want: "one that is still held", Kind: tensor.ErrFreed})
+	}
 	var v *Var
+	fresh := false
 	t.Run(func(context.Context, device.Device) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -205,7 +211,7 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 		}
 		if v = t.leaves[x]; v == nil {
 			v = &Var{tape: t, value: x, step: -1, wants: wants}
-			t.leaves[x] = v
+			t.leaves[x], fresh = v, true
 		} else if wants && !v.wants {
 			return &tensor.ArgError{Arg: "tensor", Got: "a constant of this tape", Want: "Watch before Const", Kind: tensor.ErrValue}
 		}
@@ -213,6 +219,9 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 	})
 	if v == nil || t.Err() != nil {
 		return &t.dead
+	}
+	if fresh {
+		t.Retain(x) // it may be a result of this tape, which Backward would drop
 	}
 	return v
 }
@@ -231,12 +240,17 @@ func Begin(op string, in ...*Var) (t *Tape, ok bool) {
 		return t, false
 	}
 	t.begins(op, in...)
-	for _, v := range in {
+	for i, v := range in {
 		if v == nil {
 			continue
 		}
+		if v.tape == nil {
+			t.Fail(&tensor.ArgError{Op: op, Arg: fmt.Sprintf("operand %d", i), Got: "the result of a call that had no tape", Want: "a Var of this tape", Kind: tensor.ErrMissing})
+			return t, false
+		}
 		if v.tape != t {
 			t.Fail(ErrOtherTape)
+			v.tape.begins(op, in...)
 			v.tape.Fail(ErrOtherTape)
 			return t, false
 		}
@@ -248,13 +262,17 @@ func Begin(op string, in ...*Var) (t *Tape, ok bool) {
 	return t, true
 }
 
-// Dead is the Var that operations return after a failure.
+// Dead is the Var that operations return after a failure. It is never nil, so
+// that no operation takes it for an optional operand that is absent.
 func (t *Tape) Dead() *Var {
 	if t == nil {
-		return nil
+		return &tapeless
 	}
 	return &t.dead
 }
+
+// tapeless is the result of an operation without any operand on a tape.
+var tapeless = Var{step: -1}
 
 // Fails makes err the tape's failure and returns Dead.
 func (t *Tape) Fails(err error) *Var {
@@ -265,8 +283,8 @@ func (t *Tape) Fails(err error) *Var {
 // Record puts the result of an operation on the tape. out was made by the
 // tape's stream, or is a view of an operand. The node is kept if some operand
 // wants a gradient; then a nil node is an error (ErrNoBackward). Every
-// *tensor.Tensor in the fields of the node, also in structs, slices and arrays
-// among them, counts as saved for the backward: if it is written before the
+// *tensor.Tensor in the fields of the node, also behind structs, slices, arrays,
+// maps, pointers and interfaces among them, counts as saved for the backward: if it is written before the
 // backward, Backward fails with ErrModified, and if the node made it, it is
 // freed as soon as the node has run. in may hold nils.
 func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
@@ -288,6 +306,7 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 	}
 	v := &Var{tape: t, value: out, step: -1, wants: wants}
 	if !wants {
+		t.begins("")
 		return v
 	}
 	if isNil(n) {
@@ -309,6 +328,7 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 		t.steps = append(t.steps, st)
 		return nil
 	})
+	t.begins("") // what fails outside an operation has no operation's name
 	if !ok {
 		return &t.dead
 	}

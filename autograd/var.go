@@ -13,6 +13,7 @@ type Var struct {
 	value   *tensor.Tensor
 	step    int         // index in the tape's steps; -1 for a leaf or a result without a gradient
 	wants   bool        // a gradient
+	failed  error       // why there is no tape
 	kept    atomic.Bool // Backward must not drop the value
 	dropped atomic.Bool
 }
@@ -49,6 +50,9 @@ func (v *Var) Shape() tensor.Shape {
 	return v.value.Shape()
 }
 
+// Failed is the result of an operation that failed before it knew its tape.
+func Failed(err error) *Var { return &Var{step: -1, failed: err} }
+
 // WantsGrad reports whether v is watched or made from something watched.
 func (v *Var) WantsGrad() bool { return v != nil && v.wants }
 
@@ -63,8 +67,13 @@ func (v *Var) Keep() *Var {
 
 // Err is the failure of v's tape.
 func (v *Var) Err() error {
-	if v == nil || v.tape == nil {
+	switch {
+	case v == nil:
 		return &tensor.ArgError{Op: "autograd", Arg: "var", Got: "nil", Want: "a Var", Kind: tensor.ErrMissing}
+	case v.failed != nil:
+		return v.failed
+	case v.tape == nil:
+		return &tensor.ArgError{Op: "autograd", Arg: "operands", Got: "none on a tape", Want: "at least one Var of a tape", Kind: tensor.ErrMissing}
 	}
 	return v.tape.Err()
 }
@@ -74,8 +83,10 @@ func (v *Var) Download() (*tensor.Tensor, error) {
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
+	v.tape.begins("download", v)
+	defer v.tape.begins("")
 	if v.dropped.Load() {
-		return nil, ErrDropped
+		return nil, v.tape.explain(ErrDropped)
 	}
 	return v.tape.Download(v.value)
 }
@@ -96,7 +107,9 @@ func (v *Var) Item() (float64, error) {
 		return 0, err
 	}
 	if len(x) != 1 {
-		return 0, &tensor.ArgError{Op: "item", Arg: "value", Got: v.Shape().String(), Want: "one element", Kind: tensor.ErrShape}
+		v.tape.begins("item", v)
+		defer v.tape.begins("")
+		return 0, v.tape.explain(&tensor.ArgError{Op: "item", Arg: "value", Got: v.Shape().String(), Want: "one element", Kind: tensor.ErrShape})
 	}
 	return x[0], nil
 }

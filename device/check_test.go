@@ -175,6 +175,7 @@ func TestCheckBlockAttnRes(t *testing.T) {
 	bf := func(shape ...int) *tensor.Tensor { return zeros(t, tensor.BFloat16, shape...) }
 	there := must(t)(tensor.New(&elsewhere{}, tensor.BFloat16, 1, 2, 3))
 	thereCache := must(t)(tensor.New(&elsewhere{}, tensor.Float32, 1, 2, 3))
+	thereRMS := must(t)(tensor.New(&elsewhere{}, tensor.Float32, 1, 2, 3, 1))
 	var many []*tensor.Tensor
 	for range 128 {
 		many = append(many, bf(1, 2, 3))
@@ -257,6 +258,7 @@ func TestCheckBlockAttnRes(t *testing.T) {
 		{"no rms", func(c *call) { c.out.RMS = nil }, tensor.ErrMissing, "rms_cache is nil"},
 		{"shape of rms", func(c *call) { c.out.RMS = f32(1, 2, 3) }, tensor.ErrShape, "rms_cache is (1,2,3)"},
 		{"dtype of rms", func(c *call) { c.out.RMS = bf(1, 2, 3, 1) }, tensor.ErrDType, "rms_cache is bfloat16"},
+		{"device of rms", func(c *call) { c.out.RMS = thereRMS }, tensor.ErrDevice, "rms_cache"},
 		{"too few gradients", func(c *call) { c.grads.Blocks = c.grads.Blocks[:1] }, tensor.ErrCount, "grad_blocks is 1 tensors, want none or 2"},
 		{"shape of a gradient", func(c *call) { c.grads.Blocks[1] = bf(1, 2, 2) }, tensor.ErrShape, "grad_blocks[1] is (1,2,2)"},
 		{"shape of a weight's gradient", func(c *call) { c.grads.ProjWeight = bf(1, 3) }, tensor.ErrShape, "grad_proj_weight is (1,3), want (3)"},

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrConcurrentUse is the failure of a Stream that two goroutines used at the same time.
-var ErrConcurrentUse = errors.New("used by two goroutines at the same time")
+var ErrConcurrentUse = errors.New("used by two goroutines at the same time, or within its own Run")
 
 // ErrReleased is the failure of a Stream that is used after Release.
 var ErrReleased = errors.New("used after Release")
@@ -84,16 +84,24 @@ func (s *Stream) Fail(err error) {
 		return
 	}
 	s.failed.Lock()
-	defer s.failed.Unlock()
-	if s.err == nil {
-		if s.explain != nil {
-			err = s.explain(err)
-		}
+	explain := s.explain
+	first := s.err == nil
+	if first {
 		s.err = err
+	}
+	s.failed.Unlock()
+	if !first || explain == nil {
+		return
+	}
+	if more := explain(err); more != nil { // it may ask the stream
+		s.failed.Lock()
+		s.err = more
+		s.failed.Unlock()
 	}
 }
 
-// OnFailure sets a function that adds to the first failure what its place knows.
+// OnFailure sets a function that adds to the first failure what its place
+// knows; where it gives nil the failure stays as it was.
 func (s *Stream) OnFailure(explain func(error) error) {
 	if s == nil {
 		return
@@ -216,6 +224,15 @@ func (s *Stream) Retain(t *tensor.Tensor) {
 	if s.owned[t.Memory()] > 0 {
 		s.owned[t.Memory()]++
 	}
+}
+
+// Sole reports whether the stream owns a tensor's memory and nobody else holds it.
+func (s *Stream) Sole(t *tensor.Tensor) bool {
+	if t == nil || !s.enter() {
+		return false
+	}
+	defer s.leave()
+	return s.owned[t.Memory()] == 1
 }
 
 // Free gives the memory of tensors back before Release does, once each holder

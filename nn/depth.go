@@ -59,6 +59,8 @@ func NewDepth(residual Residual, blockSize int, embedding *autograd.Var) (*Depth
 // Sources is how many sources a read sees now: 1 for PreNorm.
 func (d *Depth) Sources() int {
 	switch {
+	case d == nil:
+		return 0
 	case d.residual == PreNorm:
 		return 1
 	case d.partial != nil:
@@ -71,6 +73,9 @@ func (d *Depth) Sources() int {
 // PreNorm, else BlockAttnRes of the sources with the sublayer's own query and
 // gain. The operator itself is in package ops/blockattnres.
 func (d *Depth) Read(query, gain *autograd.Var, eps float64) *autograd.Var {
+	if d == nil {
+		return (*autograd.Tape)(nil).Dead()
+	}
 	if d.residual == PreNorm {
 		return d.stream
 	}
@@ -83,11 +88,21 @@ func (d *Depth) Weights(query, gain *autograd.Var, eps float64) *autograd.Var {
 }
 
 func (d *Depth) inputs(query, gain *autograd.Var) blockattnres.Inputs {
+	if d == nil {
+		return blockattnres.Inputs{}
+	}
 	return blockattnres.Inputs{Blocks: d.blocks, PartialBlock: d.partial, ProjWeight: query, RMSNormGamma: gain}
 }
 
-// Add takes the output of a sublayer. A block that is full becomes a finished one.
+// Add takes the output of a sublayer. A block that is full becomes a finished
+// one. A nil output is a failure of the tape.
 func (d *Depth) Add(out *autograd.Var) {
+	if d == nil {
+		return
+	}
+	if out == nil {
+		out = d.blocks[0].Tape().Fails(&tensor.ArgError{Op: "depth", Arg: "output of a sublayer", Got: "nil", Want: "a Var", Kind: tensor.ErrMissing})
+	}
 	if d.residual == PreNorm {
 		d.stream = ops.Add(d.stream, out)
 		return

@@ -10,15 +10,16 @@ import (
 	"math"
 
 	"github.com/lamina-go/lamina/autograd"
+	"github.com/lamina-go/lamina/internal/memory"
 	"github.com/lamina-go/lamina/random"
 	"github.com/lamina-go/lamina/tensor"
 )
 
 // Parameter is a named tensor that is trained.
 type Parameter struct {
-	Name  string
-	Value *tensor.Tensor
-	Decay bool // weight decay applies: matrices, not gains and queries
+	Name  string         // such as "layers.0.mlp.up"
+	Value *tensor.Tensor // what is trained, in place
+	Decay bool           // weight decay applies: matrices, not gains and queries
 }
 
 // use puts a parameter on the tape.
@@ -40,6 +41,9 @@ type maker struct {
 func (m *maker) make(name string, decay bool, value func(i int) float64, shape ...int) *Parameter {
 	if err := tensor.Shape(shape).Check(); err != nil && m.err == nil {
 		m.err = err
+	}
+	if n := tensor.Shape(shape).Len(); m.err == nil && !memory.Fits(n, 8) {
+		m.err = &tensor.ArgError{Op: "parameter", Arg: name, Got: tensor.Shape(shape).String(), Want: "one within the machine's memory", Kind: tensor.ErrSize}
 	}
 	if m.err != nil {
 		return nil

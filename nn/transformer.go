@@ -29,7 +29,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.KVHeads == 0 {
 		c.KVHeads = c.Heads
 	}
-	if c.Hidden == 0 {
+	if c.Hidden == 0 && c.Dim <= 1<<40 {
 		c.Hidden = (8*c.Dim/3 + 7) / 8 * 8
 	}
 	if c.RopeBase == 0 {
@@ -54,6 +54,9 @@ func (c Config) withDefaults() (Config, error) {
 		if n.value < 1 {
 			return c, bad(n.name, n.value, "at least 1")
 		}
+		if n.value > 1<<40 {
+			return c, &tensor.ArgError{Arg: n.name, Got: fmt.Sprint(n.value), Want: "at most 2^40", Kind: tensor.ErrSize}
+		}
 	}
 	sources := 1
 	switch c.Residual {
@@ -66,6 +69,8 @@ func (c Config) withDefaults() (Config, error) {
 		sources += 2 * c.Layers
 	}
 	switch {
+	case c.Layers > 1<<16:
+		return c, bad("layers", c.Layers, "at most 65536")
 	case c.Dim%c.Heads != 0:
 		return c, bad("dim", c.Dim, fmt.Sprintf("a multiple of %d heads", c.Heads))
 	case c.Dim/c.Heads%2 != 0:
@@ -88,9 +93,9 @@ func (c Config) withDefaults() (Config, error) {
 // before every sublayer, rotary causal attention, SwiGLU, and a head tied to
 // the embedding. How sublayers read one another is Config.Residual.
 type Transformer struct {
-	Config Config
+	Config Config     // with its defaults filled in
 	Embed  *Parameter // (Vocab,Dim), also the head
-	Layers []Layer
+	Layers []Layer    // from the embedding up
 	Norm   *Parameter // (Dim): gain of the final norm
 	Read   Reader     // the read before the final norm
 	params []*Parameter
@@ -104,14 +109,15 @@ type Reader struct {
 
 // Layer is the parameters of an attention and a SwiGLU sublayer.
 type Layer struct {
-	ReadAttention, ReadMLP Reader
+	ReadAttention, ReadMLP Reader     // how each sublayer reads over depth
 	AttentionNorm, MLPNorm *Parameter // (Dim)
 	Q, K, V, O             *Parameter // (out,in)
 	Gate, Up, Down         *Parameter // (out,in)
 }
 
 // NewTransformer makes a model with initial values from a seed. Parameters on
-// the host; the dtype is the config's. Errors wrap tensor.ErrValue.
+// the host; the dtype is the config's. Errors wrap tensor.ErrValue, or
+// tensor.ErrSize for one that no machine holds.
 func NewTransformer(c Config, seed uint64) (*Transformer, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -157,7 +163,12 @@ func NewTransformer(c Config, seed uint64) (*Transformer, error) {
 }
 
 // Parameters are all parameters in a fixed order, each once.
-func (m *Transformer) Parameters() []*Parameter { return append([]*Parameter(nil), m.params...) }
+func (m *Transformer) Parameters() []*Parameter {
+	if m == nil {
+		return nil
+	}
+	return append([]*Parameter(nil), m.params...)
+}
 
 // Logits is (B,T,Vocab) for integer ids (B,T).
 func (m *Transformer) Logits(t *autograd.Tape, ids *autograd.Var) *autograd.Var {
@@ -174,7 +185,7 @@ func (m *Transformer) Loss(t *autograd.Tape, ids, targets *autograd.Var) *autogr
 func (m *Transformer) Weights(t *autograd.Tape, ids *autograd.Var) []*autograd.Var {
 	var alphas []*autograd.Var
 	m.forward(t, ids, func(d *Depth, r Reader) {
-		if m.Config.Residual != PreNorm {
+		if m.Config.Residual != PreNorm { // m is not nil here
 			alphas = append(alphas, d.Weights(r.Query.use(t), r.Gain.use(t), m.Config.Eps))
 		}
 	})
@@ -182,6 +193,9 @@ func (m *Transformer) Weights(t *autograd.Tape, ids *autograd.Var) []*autograd.V
 }
 
 func (m *Transformer) forward(t *autograd.Tape, ids *autograd.Var, look func(*Depth, Reader)) *autograd.Var {
+	if m == nil {
+		return t.Fails(&tensor.ArgError{Op: "transformer", Arg: "model", Got: "nil", Want: "one that NewTransformer made", Kind: tensor.ErrMissing})
+	}
 	c := m.Config
 	embed := m.Embed.use(t)
 	if on, ok := autograd.Begin("transformer", embed, ids); !ok {

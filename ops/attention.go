@@ -72,11 +72,16 @@ func Attention(q, k, v *autograd.Var, o AttentionOptions) *autograd.Var {
 // hidden is integer tensors that broadcast to (B,H,T,S), 1 where a key is not seen.
 func hidden(t *autograd.Tape, o AttentionOptions, qs, ks tensor.Shape) ([]*tensor.Tensor, error) {
 	var hide []*tensor.Tensor
-	if o.Causal {
-		rows, cols := qs[2], ks[2]
+	if rows, cols := qs[2], ks[2]; o.Causal && qs.Len() > 0 && ks.Len() > 0 { // else there is nothing to hide
+		if !fits(t, "attention", "k", ks, rows, cols, 8) {
+			return nil, t.Err()
+		}
 		m := make([]int64, rows*cols)
 		for i := range rows {
 			for j := range cols {
+				if stopped(t, i*cols+j) {
+					return nil, t.Err()
+				}
 				if j > i+cols-rows {
 					m[i*cols+j] = 1
 				}

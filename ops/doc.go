@@ -16,6 +16,7 @@ import (
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/internal/memory"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -56,6 +57,24 @@ func sameDType(t *autograd.Tape, op, arg string, d tensor.DType, v *autograd.Var
 
 func fail(t *autograd.Tape, op, arg, got, want string, kind error) *autograd.Var {
 	return t.Fails(&tensor.ArgError{Op: op, Arg: arg, Got: got, Want: want, Kind: kind})
+}
+
+// fits refuses a table of so many bytes, a product of sizes, that is beyond the machine.
+func fits(t *autograd.Tape, op, arg string, shape tensor.Shape, sizes ...int) bool {
+	if memory.Fits(sizes...) {
+		return true
+	}
+	t.Fail(&tensor.ArgError{Op: op, Arg: arg, Got: shape.String(), Want: "a table within the machine's memory", Kind: tensor.ErrSize})
+	return false
+}
+
+// stopped looks now and then, in a loop on the host, whether the tape was cancelled.
+func stopped(t *autograd.Tape, i int) bool {
+	if i&0xffff != 0 {
+		return false
+	}
+	t.Fail(t.Context().Err())
+	return t.Err() != nil
 }
 
 // scratch collects what lies between the kernels of a chain, to be freed at its end.

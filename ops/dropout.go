@@ -19,8 +19,14 @@ func Dropout(x *autograd.Var, p float64, source random.Source) *autograd.Var {
 	if !(p >= 0 && p < 1) {
 		return fail(t, "dropout", "p", number(p), "0 <= p < 1", tensor.ErrValue)
 	}
+	if !fits(t, "dropout", "x", x.Shape(), x.Tensor().Len(), 8) {
+		return t.Dead()
+	}
 	kept := make([]float64, x.Tensor().Len())
 	for i := range kept {
+		if stopped(t, i) {
+			return t.Dead()
+		}
 		if source.Float64(uint64(i)) >= p {
 			kept[i] = 1 / (1 - p)
 		}

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"context"
 	"fmt"
 
@@ -77,7 +79,7 @@ func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int
 		losses = n.sum
 	} else {
 		var shifted *tensor.Tensor
-		shifted, n.top, n.sum = sumExp(t.Stream, n.x, []int{1})
+		shifted, n.top, n.sum = sumExp(t.Stream, n.x, []int{1}, math.Inf(1))
 		t.Free(shifted)
 		flat := reshape(t.Stream, n.x, tensor.Shape{x.Len(), 1})
 		picked := c.keep(t.Gather(flat, n.at))

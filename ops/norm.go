@@ -51,12 +51,10 @@ func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *a
 	n := &normNode{x: in, weight: weight.Tensor()}
 	dist := in
 	if center {
-		n.mean = t.Reduce(device.Mean, wide, in, -1)
+		n.mean = t.Reduce(device.Mean, tensor.Float64, in, -1)
 		dist = c.keep(t.Binary(device.Sub, wide, in, n.mean))
 	}
-	// In float64, where the square of no narrower number over- or underflows.
-	ms := c.keep(t.Reduce(device.MeanSquare, tensor.Float64, dist, -1))
-	n.rstd = t.Unary(device.Unary{Func: device.Rsqrt}, wide, c.keep(t.Unary(device.Unary{Func: device.AddScalar, A: eps}, tensor.Float64, ms)))
+	n.rstd = rstd(&c, dist, eps)
 	last := func(more bool) tensor.DType { // the dtype of a stage: rounded only at the end
 		if more {
 			return wide
@@ -74,12 +72,35 @@ func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *a
 	return t.Record(y, n, x, weight, bias)
 }
 
+// rstd is 1 / sqrt(mean(x^2) + eps) over the last axis, in float64, where the
+// square of no narrower number over- or underflows. Rows of float64 are divided
+// by their largest element, or by the root of eps if that is larger.
+func rstd(c *scratch, x *tensor.Tensor, eps float64) *tensor.Tensor {
+	s := c.s
+	f64 := func(f device.Unary, x *tensor.Tensor) *tensor.Tensor { return s.Unary(f, tensor.Float64, x) }
+	over := func(a, b *tensor.Tensor) *tensor.Tensor { return c.keep(s.Binary(device.Div, tensor.Float64, a, b)) }
+	if x.DType() != tensor.Float64 {
+		ms := c.keep(s.Reduce(device.MeanSquare, tensor.Float64, x, -1))
+		return f64(device.Unary{Func: device.Rsqrt}, c.keep(f64(device.Unary{Func: device.AddScalar, A: eps}, ms)))
+	}
+	top := c.keep(s.Reduce(device.Max, tensor.Float64, c.keep(f64(device.Unary{Func: device.Abs}, x)), -1))
+	least := math.Sqrt(eps)
+	if least == 0 {
+		least = math.SmallestNonzeroFloat64
+	}
+	top = c.keep(f64(device.Unary{Func: device.Clamp, A: least, B: math.MaxFloat64}, top))
+	ms := c.keep(s.Reduce(device.MeanSquare, tensor.Float64, over(x, top), -1))
+	root := over(c.keep(s.Full(tensor.Float64, math.Sqrt(eps))), top)
+	ms = c.keep(s.Binary(device.Add, tensor.Float64, ms, c.keep(f64(device.Unary{Func: device.Square}, root))))
+	return s.Binary(device.Div, tensor.Float64, c.keep(f64(device.Unary{Func: device.Rsqrt}, ms)), top)
+}
+
 // normNode, with xh = (x - mean) rstd and gw = g weight:
 // dx = rstd (gw - mean(gw) - xh mean(gw xh)), the first mean only where x was
 // centred; dweight = sum(g xh); dbias = sum(g).
 type normNode struct {
 	x, weight  *tensor.Tensor // weight may be nil
-	mean, rstd *tensor.Tensor // (...,1) in the wide type; mean nil for RMSNorm
+	mean, rstd *tensor.Tensor // (...,1) in float64; mean nil for RMSNorm
 }
 
 func (n *normNode) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {

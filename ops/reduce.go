@@ -79,7 +79,7 @@ func Var(x *autograd.Var, over Axes, correction int) *autograd.Var {
 	return reduce("var", x, over, func(t *autograd.Tape, axes []int, kept tensor.Shape) (*tensor.Tensor, autograd.Node) {
 		d := x.DType()
 		div := float64(max(count(x.Shape(), axes)-correction, 0))
-		mean := t.Reduce(device.Mean, d.Wide(), x.Tensor(), axes...)
+		mean := t.Reduce(device.Mean, tensor.Float64, x.Tensor(), axes...)
 		dist := t.Binary(device.Sub, d.Wide(), x.Tensor(), mean)
 		sq := t.Reduce(device.SumSquares, d.Wide(), dist, axes...)
 		out := t.Unary(device.Unary{Func: device.DivScalar, A: div}, d, sq)
@@ -169,7 +169,7 @@ func (n *variance) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*
 // nothing overflows. There must be an element.
 func LogSumExp(x *autograd.Var, over Axes) *autograd.Var {
 	return reduce("logsumexp", x, over, func(t *autograd.Tape, axes []int, kept tensor.Shape) (*tensor.Tensor, autograd.Node) {
-		shifted, top, sum := sumExp(t.Stream, x.Tensor(), axes)
+		shifted, top, sum := sumExp(t.Stream, x.Tensor(), axes, largest(x.DType().Wide()))
 		log := t.Unary(device.Unary{Func: device.Log}, x.DType().Wide(), sum)
 		out := t.Binary(device.Add, x.DType(), log, top)
 		t.Free(shifted, log)
@@ -179,12 +179,14 @@ func LogSumExp(x *autograd.Var, over Axes) *autograd.Var {
 
 // sumExp gives log(sum(exp(x))) over axes, which are kept, in parts whose sum
 // would round a large top's neighbours away: it is top + log(sum), where sum is
-// that of exp(shifted) and shifted is x - top, in the wide type. There must be an element.
-func sumExp(s *device.Stream, x *tensor.Tensor, axes []int) (shifted, top, sum *tensor.Tensor) {
+// that of exp(shifted) and shifted is x - top, in the wide type. There must be
+// an element. The top is at most limit: +Inf makes the sum of a row with an
+// infinite element NaN, as its softmax is.
+func sumExp(s *device.Stream, x *tensor.Tensor, axes []int, limit float64) (shifted, top, sum *tensor.Tensor) {
 	wide := x.DType().Wide()
 	most := s.Reduce(device.Max, wide, x, axes...)
-	// An infinite maximum would give Inf - Inf.
-	top = s.Unary(device.Unary{Func: device.Clamp, A: -largest(wide), B: largest(wide)}, wide, most)
+	// A maximum of -Inf would give Inf - Inf.
+	top = s.Unary(device.Unary{Func: device.Clamp, A: -largest(wide), B: limit}, wide, most)
 	shifted = s.Binary(device.Sub, wide, x, top)
 	e := s.Unary(device.Unary{Func: device.Exp}, wide, shifted)
 	sum = s.Reduce(device.Sum, wide, e, axes...)

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/lamina-go/lamina/autograd"
@@ -26,9 +27,26 @@ func RotaryEmbedding(x *autograd.Var, base float64, start int) *autograd.Var {
 	if !(base > 0) || math.IsInf(base, 0) {
 		return fail(t, op, "base", number(base), "a positive finite number", tensor.ErrValue)
 	}
+	if in.Len() == 0 { // whatever its other axes are
+		return t.Record(t.Copy(x.DType(), in), &unchanged{}, x)
+	}
+	steps := in.Dim(-2)
+	if start > 1<<53-steps || start < -1<<53 {
+		return fail(t, op, "start", fmt.Sprint(start), "a position that float64 holds", tensor.ErrValue)
+	}
+	if !fits(t, op, "x", in.Shape(), steps, in.Dim(-1), 8) {
+		return t.Dead()
+	}
 	n := &rotary{}
 	n.cos, n.sin = rotaryTable(t, x.DType().Wide(), in.Dim(-2), in.Dim(-1), base, start)
 	return t.Record(rotate(t.Stream, in, n.cos, n.sin, false), n, x)
+}
+
+// unchanged is a node whose gradient is that of its result.
+type unchanged struct{}
+
+func (*unchanged) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	return []*tensor.Tensor{g}
 }
 
 // rotaryTable is the cosines and sines of the angles, (T,D/2) each.
@@ -38,6 +56,9 @@ func rotaryTable(t *autograd.Tape, d tensor.DType, steps, width int, base float6
 	for i := range half {
 		freq := elementary.Pow(base, -2*float64(i)/float64(width))
 		for p := range steps {
+			if stopped(t, p) {
+				return nil, nil
+			}
 			angle := float64(start+p) * freq
 			s[p*half+i], c[p*half+i] = elementary.Sin(angle), elementary.Cos(angle)
 		}

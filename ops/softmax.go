@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -76,7 +78,7 @@ func LogSoftmax(x *autograd.Var, axis int) *autograd.Var {
 	if x.Tensor().Len() == 0 {
 		return t.Record(t.Empty(x.DType(), x.Shape()...), &logSoftmax{x: x.Tensor()}, x)
 	}
-	shifted, top, sum := sumExp(t.Stream, x.Tensor(), []int{a})
+	shifted, top, sum := sumExp(t.Stream, x.Tensor(), []int{a}, math.Inf(1))
 	log := t.Unary(device.Unary{Func: device.Log}, x.DType().Wide(), sum)
 	out := t.Binary(device.Sub, x.DType(), shifted, log)
 	t.Free(shifted, log)

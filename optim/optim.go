@@ -41,7 +41,7 @@ func checkParams(op string, dev device.Device, params []Param) error {
 	if dev == nil {
 		return argError(op, "device", "nil", "a device", tensor.ErrMissing)
 	}
-	seen := make(map[*tensor.Tensor]bool)
+	seen := make(map[tensor.Memory][]*tensor.Tensor)
 	for i, p := range params {
 		switch {
 		case p.Value == nil:
@@ -52,10 +52,10 @@ func checkParams(op string, dev device.Device, params []Param) error {
 			return argError(op, fmt.Sprintf("params[%d]", i), "on "+p.Value.Device().String(), "on "+dev.Name().String(), tensor.ErrDevice)
 		case p.Value.HasOverlap():
 			return argError(op, fmt.Sprintf("params[%d]", i), fmt.Sprintf("%v with strides %v", p.Value.Shape(), p.Value.Strides()), "one that reaches each element once", tensor.ErrAlias)
-		case seen[p.Value]:
-			return argError(op, fmt.Sprintf("params[%d]", i), "given before", "each parameter once", tensor.ErrAlias)
+		case slices.ContainsFunc(seen[p.Value.Memory()], p.Value.Overlaps):
+			return argError(op, fmt.Sprintf("params[%d]", i), "in the memory of one before it", "each parameter once", tensor.ErrAlias)
 		}
-		seen[p.Value] = true
+		seen[p.Value.Memory()] = append(seen[p.Value.Memory()], p.Value)
 	}
 	return nil
 }
@@ -84,8 +84,15 @@ func NewAccumulator(dev device.Device, params []Param) (*Accumulator, error) {
 	return a, nil
 }
 
+func noAccumulator() error {
+	return argError("accumulator", "accumulator", "nil", "one that NewAccumulator made", tensor.ErrMissing)
+}
+
 // Reset sets the sums to zero.
 func (a *Accumulator) Reset() error {
+	if a == nil {
+		return noAccumulator()
+	}
 	for _, t := range a.sums {
 		if err := a.dev.Fill(context.Background(), t, 0); err != nil {
 			return err
@@ -97,6 +104,9 @@ func (a *Accumulator) Reset() error {
 // Add adds the gradients of one backward pass. A parameter without a gradient
 // gets nothing. It completes even if the step's context is cancelled meanwhile.
 func (a *Accumulator) Add(g autograd.Gradients) error {
+	if a == nil {
+		return noAccumulator()
+	}
 	for i, p := range a.params {
 		if x := g.Of(p.Value); x != nil {
 			if err := a.dev.Binary(context.Background(), device.Add, a.sums[i], a.sums[i], x); err != nil {
@@ -109,6 +119,9 @@ func (a *Accumulator) Add(g autograd.Gradients) error {
 
 // Norm is the Euclidean norm of all sums together.
 func (a *Accumulator) Norm() (float64, error) {
+	if a == nil {
+		return 0, noAccumulator()
+	}
 	s := device.NewStream(context.Background(), a.dev)
 	defer s.Release()
 	var total float64
@@ -128,6 +141,9 @@ func (a *Accumulator) Norm() (float64, error) {
 
 // Scale multiplies the sums.
 func (a *Accumulator) Scale(c float64) error {
+	if a == nil {
+		return noAccumulator()
+	}
 	for _, t := range a.sums {
 		if err := a.dev.Unary(context.Background(), device.Unary{Func: device.MulScalar, A: c}, t, t); err != nil {
 			return err
@@ -200,6 +216,9 @@ func NewAdamW(dev device.Device, params []Param, o AdamWOptions) (*AdamW, error)
 // Step moves every parameter by the accumulated gradient at the given learning
 // rate. It runs to its end whatever happens meanwhile, so that no parameter is left half-way.
 func (a *AdamW) Step(g *Accumulator, lr float64) error {
+	if a == nil {
+		return argError("adamw", "optimizer", "nil", "one that NewAdamW made", tensor.ErrMissing)
+	}
 	same := func(p, q Param) bool { return p.Value == q.Value }
 	if g == nil || !slices.EqualFunc(g.params, a.params, same) {
 		return argError("adamw", "gradients", "of other parameters", "an Accumulator of the same ones", tensor.ErrCount)
@@ -262,14 +281,16 @@ func (a *AdamW) Step(g *Accumulator, lr float64) error {
 }
 
 // Cosine is the learning rate of step 0..steps-1: a linear warm-up to peak over
-// the first warmup steps, then half a cosine down to floor.
+// the first warmup steps, then half a cosine down to floor. A step before 0 is taken as 0.
 func Cosine(step, warmup, steps int, peak, floor float64) float64 {
+	step = max(step, 0)
 	if step < warmup {
 		return peak * float64(step+1) / float64(warmup)
 	}
 	if step >= steps || steps <= warmup {
 		return floor
 	}
+	warmup = max(warmup, 0)
 	x := float64(step-warmup) / float64(steps-warmup)
 	return floor + (peak-floor)*(1+elementary.Cos(math.Pi*x))/2
 }

@@ -15,6 +15,7 @@ var (
 	ErrValue   = errors.New("value")              // a number that makes no sense here
 	ErrSize    = errors.New("size overflow")      // more elements or bytes than an int holds
 	ErrAlias   = errors.New("alias")              // an output that shares memory with an input
+	ErrFreed   = errors.New("freed")              // memory that was given back
 	ErrCount   = errors.New("count")              // too few or too many of something
 )
 

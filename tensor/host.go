@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
+
+	"github.com/lamina-go/lamina/internal/memory"
 )
 
 // FromSlice copies a slice into a new row-major tensor on the host. The dtype
@@ -64,6 +66,9 @@ func newHostTensor(dtype DType, n int, shape []int) (*Tensor, []byte, error) {
 	}
 	if Shape(shape).Len() != n {
 		return nil, nil, &ArgError{Arg: "data", Got: fmt.Sprintf("%d elements", n), Want: fmt.Sprintf("%d for %v", Shape(shape).Len(), Shape(shape)), Kind: ErrShape}
+	}
+	if !memory.Fits(n, dtype.Size()) {
+		return nil, nil, &ArgError{Arg: "shape", Got: Shape(shape).String(), Want: fmt.Sprintf("at most the machine's memory, %d bytes, as %v", memory.Limit(), dtype), Kind: ErrSize}
 	}
 	h := NewHost(n * dtype.Size())
 	t, err := New(h, dtype, shape...)
@@ -152,7 +157,10 @@ func (t *Tensor) hostBytes(op string) ([]byte, error) {
 		return nil, missing(op)
 	}
 	h, ok := t.mem.(*Host)
-	if ok && t.length > maxHost/8 { // an expanded tensor may have more elements than there is memory for
+	if h.Discarded() {
+		return nil, &ArgError{Op: op, Arg: "tensor", Got: t.String() + " in memory that was given back", Want: "one that is still held", Kind: ErrFreed}
+	}
+	if ok && !memory.Fits(t.length, 8) { // an expanded tensor may have more elements than there is memory for
 		return nil, &ArgError{Op: op, Arg: "tensor", Got: t.Shape().String(), Want: "fewer elements", Kind: ErrSize}
 	}
 	if !ok {

@@ -2,11 +2,12 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/lamina-go/lamina/internal/memory"
 )
 
 // Device names a place where memory lies and kernels run: "cpu" or "ascend:0".
@@ -50,6 +51,7 @@ func (d Device) Kind() string { return d.kind }
 // Index tells devices of one kind apart.
 func (d Device) Index() int { return d.index }
 
+// String is the name that ParseDevice reads.
 func (d Device) String() string {
 	switch d {
 	case Device{}:
@@ -83,16 +85,14 @@ func (v *WriteCounter) Written() { v.n.Add(1) }
 // keeps it while a tensor refers to it.
 type Host struct {
 	WriteCounter
-	bytes []byte
+	bytes     []byte
+	discarded atomic.Bool
 }
 
-// maxHost is beyond every machine, and below what the Go runtime panics at.
-const maxHost = min(math.MaxInt/2, 1<<47)
-
-// NewHost makes n zeroed bytes. An n that is negative or beyond any machine's
+// NewHost makes n zeroed bytes. An n that is negative or beyond the machine's
 // memory is taken as 0; a tensor will then not fit.
 func NewHost(n int) *Host {
-	if n <= 0 || n > maxHost {
+	if n <= 0 || !memory.Fits(n) {
 		return &Host{}
 	}
 	const align = 64
@@ -117,7 +117,29 @@ func WrapHost(b []byte) *Host {
 func (h *Host) Device() Device { return CPU }
 
 // Size is the number of bytes.
-func (h *Host) Size() int { return len(h.bytes) }
+func (h *Host) Size() int {
+	if h == nil {
+		return 0
+	}
+	return len(h.bytes)
+}
 
 // Bytes is the memory itself, for devices. Whoever writes to it calls Written.
-func (h *Host) Bytes() []byte { return h.bytes }
+func (h *Host) Bytes() []byte {
+	if h == nil {
+		return nil
+	}
+	return h.bytes
+}
+
+// Discard marks memory that a device has taken back: its bytes may be another's
+// by now, and whoever reads a tensor over it gets [ErrFreed].
+func (h *Host) Discard() {
+	if h != nil {
+		h.Written()
+		h.discarded.Store(true)
+	}
+}
+
+// Discarded reports whether Discard was called.
+func (h *Host) Discarded() bool { return h != nil && h.discarded.Load() }

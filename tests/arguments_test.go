@@ -30,7 +30,7 @@ var exported = []any{
 	device.CheckBlockAttnResForward, device.CheckBlockAttnResBackward, device.CheckBinary, device.CheckCopy, device.CheckDownload,
 	device.CheckFill, device.CheckGather, device.CheckMatMul, device.CheckReduce, device.CheckScatterAdd, device.CheckUnary,
 	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream,
-	autograd.NewTape, autograd.Begin, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
+	autograd.NewTape, autograd.Begin, autograd.Failed, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
 	optim.Cosine, optim.NewAccumulator, optim.NewAdamW,
 	tensor.Broadcast, tensor.FromFloat64s, tensor.New, tensor.NewDevice, tensor.NewHost, tensor.NewStrided, tensor.ParseDType,
 	tensor.ParseDevice, tensor.ResolveShape, tensor.Round, tensor.WrapHost, tensor.Zeros,
@@ -55,7 +55,24 @@ func badArguments(t *testing.T, dev *cpu.Device) []any {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wide := must(tensor.Zeros(tensor.Float32, 0, 1<<50, 2))
+	sum, err := optim.NewAccumulator(dev, []optim.Param{{Value: x}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	adam, err := optim.NewAdamW(dev, []optim.Param{{Value: x}}, optim.AdamWOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	depth, err := nn.NewDepth(nn.Block, 2, tape.Watch(x))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []any{
+		(*tensor.Tensor)(nil), (*autograd.Var)(nil), (*nn.Transformer)(nil), (*nn.Depth)(nil), (*optim.Accumulator)(nil),
+		(*optim.AdamW)(nil), (*device.Stream)(nil), (*cpu.Device)(nil), &autograd.OpError{}, sum, adam, depth,
+		tape.Watch(wide), ops.AttentionOptions{Causal: true}, 1 << 50, 0.5,
+		nn.Config{Vocab: 1 << 40, Layers: 1, Dim: 1 << 10, Heads: 2, Residual: nn.PreNorm}, nn.Config{Vocab: 5, Layers: 1 << 62, Dim: 4, Heads: 2, Residual: nn.Full},
 		x, empty, ids, scalar, &tensor.Tensor{}, tensor.NewHost(8), &tensor.Host{},
 		tape, over, &autograd.Tape{}, released, &autograd.Var{}, tape.Watch(x), tape.Const(ids), tape.Const(empty), tape.Watch(scalar),
 		dev, &cpu.Device{}, device.NewStream(context.Background(), dev), &device.Stream{}, context.Background(),

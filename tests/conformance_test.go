@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -109,7 +110,10 @@ func smallOps(t *testing.T, dev device.Device, list []*cases.Case) {
 		t.Run(c.Name(), func(t *testing.T) {
 			got := c.Run(dev, "fused")
 			s := c.Small
-			if s.Refused {
+			if err := errors.Join(s.Refused.Err, s.Outputs.Err, s.GradInputs.Err); err != nil {
+				t.Fatal(err)
+			}
+			if s.Refused.Value {
 				if got.Err == nil {
 					t.Fatal("not refused")
 				}
@@ -127,10 +131,10 @@ func smallOps(t *testing.T, dev device.Device, list []*cases.Case) {
 			for _, in := range s.Inputs {
 				seen = append(seen, floats(in.Storage))
 			}
-			for _, o := range append(s.Outputs, s.GradOutputs...) {
+			for _, o := range append(s.Outputs.Value, s.GradOutputs...) {
 				seen = append(seen, floats(o.Data))
 			}
-			for _, g := range s.GradInputs {
+			for _, g := range s.GradInputs.Value {
 				seen = append(seen, floats(g.Data))
 			}
 			scale := largest(seen...)
@@ -141,19 +145,19 @@ func smallOps(t *testing.T, dev device.Device, list []*cases.Case) {
 				}
 				scale = 0
 			}
-			if !tensor.Shape(r.Outputs[0].Shape).Equal(s.Outputs[0].Shape) {
-				t.Errorf("shape %v, want %v", r.Outputs[0].Shape, s.Outputs[0].Shape)
+			if !tensor.Shape(r.Outputs[0].Shape).Equal(s.Outputs.Value[0].Shape) {
+				t.Errorf("shape %v, want %v", r.Outputs[0].Shape, s.Outputs.Value[0].Shape)
 			}
 			if s.Op == "cast" {
 				for i, g := range r.Outputs[0].Data {
-					if w := tensor.Round(out, float64(s.Outputs[0].Data[i])); math.Float64bits(float64(g)) != math.Float64bits(w) && !(math.IsNaN(w) && math.IsNaN(float64(g))) {
+					if w := tensor.Round(out, float64(s.Outputs.Value[0].Data[i])); math.Float64bits(float64(g)) != math.Float64bits(w) && !(math.IsNaN(w) && math.IsNaN(float64(g))) {
 						t.Errorf("element %d is %v, want %v", i, g, w)
 					}
 				}
-			} else if err := near(out, floats(r.Outputs[0].Data), floats(s.Outputs[0].Data), scale); err != nil {
+			} else if err := near(out, floats(r.Outputs[0].Data), floats(s.Outputs.Value[0].Data), scale); err != nil {
 				t.Error("output:", err)
 			}
-			for i, want := range s.GradInputs {
+			for i, want := range s.GradInputs.Value {
 				if want.Shape == nil {
 					continue
 				}
@@ -186,7 +190,10 @@ func TestBlockAttnRes(t *testing.T) {
 				if got.Err != nil {
 					t.Fatal(got.Err)
 				}
-				r, want := got.Value.(*cases.BlockResult), c.Block.Want
+				if c.Block.Want.Err != nil {
+					t.Fatal(c.Block.Want.Err)
+				}
+				r, want := got.Value.(*cases.BlockResult), c.Block.Want.Value
 				d, err := tensor.ParseDType(c.Block.DType)
 				if err != nil {
 					t.Fatal(err)

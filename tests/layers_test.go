@@ -17,21 +17,22 @@ const module = "github.com/lamina-go/lamina"
 // layers says what each package may import of this module: itself a picture of
 // the design. A name that ends in /... is everything below a folder.
 var layers = map[string][]string{
-	"tensor":              {},
+	"tensor":              {"internal/memory"},
+	"internal/memory":     {},
 	"internal/elementary": {},
 	"random":              {"internal/elementary"},
 
 	"device":            {"tensor"},
-	"device/cpu":        {"device", "tensor", "internal/elementary"},
+	"device/cpu":        {"device", "tensor", "internal/elementary", "internal/memory"},
 	"device/devicetest": {"device", "tensor", "random"},
 
 	"autograd":           {"device", "tensor"},
 	"autograd/gradcheck": {"autograd", "device", "tensor", "random"},
 
-	"ops":              {"autograd", "device", "tensor", "random", "internal/elementary"},
+	"ops":              {"autograd", "device", "tensor", "random", "internal/elementary", "internal/memory"},
 	"ops/blockattnres": {"ops", "autograd", "device", "tensor"},
 
-	"nn":    {"ops", "ops/blockattnres", "autograd", "device", "tensor", "random"},
+	"nn":    {"ops", "ops/blockattnres", "autograd", "device", "tensor", "random", "internal/memory"},
 	"optim": {"autograd", "device", "tensor", "internal/elementary"},
 
 	"internal/cases": {"ops", "ops/blockattnres", "autograd", "device", "tensor"},

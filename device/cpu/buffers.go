@@ -1,12 +1,15 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
+	"runtime"
 	"strconv"
 	"sync"
 	"weak"
 
+	"github.com/lamina-go/lamina/internal/memory"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -15,11 +18,11 @@ import (
 // than was once in use at the same time.
 type buffers struct {
 	mu     sync.Mutex
-	free   map[int][][]byte                       // by size class
-	lent   map[weak.Pointer[tensor.Host]]struct{} // what Free may take back, and once only
-	inUse  int                                    // bytes handed out and not yet freed
-	peak   int                                    // largest inUse
-	cached int                                    // bytes in free
+	free   map[int][][]byte                  // by size class
+	lent   map[weak.Pointer[tensor.Host]]int // what Free may take back, and once only, with its size class
+	inUse  int                               // bytes handed out and not yet freed
+	peak   int                               // largest inUse
+	cached int                               // bytes in free
 }
 
 // sizeClass rounds up to one of four steps between powers of two, at least 64 bytes.
@@ -31,21 +34,31 @@ func sizeClass(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// maxAlloc is beyond every machine, and below what the Go runtime panics at.
-const maxAlloc = min(math.MaxInt/2, 1<<47)
-
 // Alloc gives n bytes of undefined content, aligned to 64 bytes. An n that is
-// negative or beyond all memory is an error.
+// negative, or more than the machine has beside what is in use, is an error.
 func (d *Device) Alloc(n int) (tensor.Memory, error) {
-	if n < 0 || n > maxAlloc {
+	if n < 0 {
 		return nil, &tensor.ArgError{Op: "cpu.Alloc", Arg: "n", Got: strconv.Itoa(n), Want: "a number of bytes", Kind: tensor.ErrSize}
+	}
+	if d == nil {
+		return nil, errNil
 	}
 	if n == 0 {
 		return tensor.NewHost(0), nil
 	}
-	class := sizeClass(n)
+	class := math.MaxInt
+	if memory.Fits(n) {
+		class = sizeClass(n)
+	}
 	b := &d.buffers
 	b.mu.Lock()
+	if class > memory.Limit()-b.inUse {
+		b.forget()
+	}
+	if room := memory.Limit() - b.inUse; class > room {
+		b.mu.Unlock()
+		return nil, &tensor.ArgError{Op: "cpu.Alloc", Arg: "n", Got: fmt.Sprintf("%d bytes", n), Want: fmt.Sprintf("at most %d, the machine's memory less what is in use", max(room, 0)), Kind: tensor.ErrSize}
+	}
 	b.inUse += class
 	b.peak = max(b.peak, b.inUse)
 	if list := b.free[class]; len(list) > 0 {
@@ -77,17 +90,28 @@ func (d *Device) Alloc(n int) (tensor.Memory, error) {
 func (b *buffers) lend(raw []byte) *tensor.Host {
 	h := tensor.WrapHost(raw)
 	if b.lent == nil {
-		b.lent = map[weak.Pointer[tensor.Host]]struct{}{}
+		b.lent = map[weak.Pointer[tensor.Host]]int{}
 	}
-	b.lent[weak.Make(h)] = struct{}{}
+	b.lent[weak.Make(h)] = sizeClass(len(raw))
 	return h
+}
+
+// forget no longer counts memory that became garbage without a Free.
+func (b *buffers) forget() {
+	runtime.GC()
+	for h, class := range b.lent {
+		if h.Value() == nil {
+			delete(b.lent, h)
+			b.inUse -= class
+		}
+	}
 }
 
 // Free takes memory of Alloc back for reuse. Nothing may use it afterwards.
 // Memory that is not of this device's Alloc, or was freed before, is left alone.
 func (d *Device) Free(m tensor.Memory) {
 	h, ok := m.(*tensor.Host)
-	if !ok || h == nil {
+	if !ok || h == nil || d == nil {
 		return
 	}
 	b := &d.buffers
@@ -98,7 +122,7 @@ func (d *Device) Free(m tensor.Memory) {
 		return
 	}
 	delete(b.lent, key)
-	h.Written() // whoever saved it will notice
+	h.Discard() // whoever holds it will notice
 	raw := h.Bytes()
 	class := sizeClass(len(raw))
 	if b.free == nil {
@@ -112,6 +136,9 @@ func (d *Device) Free(m tensor.Memory) {
 // Memory reports, in bytes, what is handed out now, the most that ever was,
 // and what is kept for reuse.
 func (d *Device) Memory() (inUse, peak, cached int) {
+	if d == nil {
+		return 0, 0, 0
+	}
 	d.buffers.mu.Lock()
 	defer d.buffers.mu.Unlock()
 	return d.buffers.inUse, d.buffers.peak, d.buffers.cached
@@ -119,6 +146,9 @@ func (d *Device) Memory() (inUse, peak, cached int) {
 
 // Trim gives the memory kept for reuse back to the garbage collector.
 func (d *Device) Trim() {
+	if d == nil {
+		return
+	}
 	d.buffers.mu.Lock()
 	defer d.buffers.mu.Unlock()
 	d.buffers.free, d.buffers.cached, d.buffers.peak = nil, 0, d.buffers.inUse

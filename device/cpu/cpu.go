@@ -54,10 +54,17 @@ func New(opts ...Option) *Device {
 // Close ends the worker goroutines. Kernels may still be called and then run
 // on the caller's thread alone. It is safe to call more than once.
 func (d *Device) Close() error {
-	if d.workers != nil {
+	if d != nil && d.workers != nil {
 		d.stop()
 	}
 	return nil
+}
+
+func (d *Device) run(ctx context.Context, chunks int, do func(chunk int)) error {
+	if d == nil {
+		return errNil
+	}
+	return d.workers.run(ctx, chunks, do)
 }
 
 // Name is tensor.CPU.
@@ -77,5 +84,10 @@ func bytesOf(t *tensor.Tensor) ([]byte, error) {
 	if !ok {
 		return nil, &tensor.ArgError{Op: "cpu", Arg: "memory", Got: fmt.Sprintf("%T", t.Memory()), Want: "host memory", Kind: tensor.ErrDevice}
 	}
+	if h.Discarded() {
+		return nil, &tensor.ArgError{Op: "cpu", Arg: "memory", Got: t.String() + " in memory that was given back", Want: "memory that is still held", Kind: tensor.ErrFreed}
+	}
 	return h.Bytes(), nil
 }
+
+var errNil = &tensor.ArgError{Op: "cpu", Arg: "device", Got: "nil", Want: "one that New made", Kind: tensor.ErrMissing}

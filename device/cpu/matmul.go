@@ -76,6 +76,7 @@ func (m matrix) transposed() matrix {
 
 // gemm is one worker's matrix product and its memory.
 type gemm[F real] struct {
+	ctx       context.Context // ends it between blocks of k
 	out, a, b matrix
 	m, k, n   int
 
@@ -122,6 +123,7 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 	return d.run(ctx, chunks, func(chunk int) {
 		p := pool.Get().(*gemm[F])
 		defer pool.Put(p)
+		p.ctx = ctx
 		p.m, p.k, p.n = m, k, n
 		for i := chunk * group; i < min((chunk+1)*group, batch*parts); i++ {
 			e, part := i/parts, i%parts
@@ -155,7 +157,7 @@ func (p *gemm[F]) byRows(i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		to, part := p.to[:w], p.part[:w]
 		clear(to)
-		for k0 := 0; k0 < p.k; k0 += kBlock {
+		for k0 := 0; k0 < p.k && p.ctx.Err() == nil; k0 += kBlock {
 			kn := min(kBlock, p.k-k0)
 			x := p.x[:kn]
 			load(x, p.a.bytes, p.a.dtype, p.a.at+i*p.a.row+k0*p.a.col, p.a.col)
@@ -208,7 +210,7 @@ func (p *gemm[F]) packed(i0, i1, j0, j1 int) {
 	mPanels := (i1 - i0 + microRows - 1) / microRows
 	nPanels := (j1 - j0 + microCols - 1) / microCols
 	clear(p.sum)
-	for k0 := 0; k0 < p.k; k0 += kBlock {
+	for k0 := 0; k0 < p.k && p.ctx.Err() == nil; k0 += kBlock {
 		kn := min(kBlock, p.k-k0)
 		for r := range mPanels {
 			pack(p.pa[r*microRows*kn:(r+1)*microRows*kn], microRows, p.x[:kn], p.a, i0+r*microRows, i1, k0)

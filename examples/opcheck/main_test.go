@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,6 +51,9 @@ func TestOps(t *testing.T) {
 		{"op":"clamp","id":"d","dtype":"float16","args":{"min":-0.75,"max":1.25},"inputs":[{"dtype":"float16","shape":[3],"strides":[1],"offset":0,"storage":[-2,0.5,2]}]},
 		{"op":"relu","id":"e","dtype":"float32","args":{},"inputs":[{"dtype":"float32","shape":[4],"strides":[3],"offset":0,"storage":[1,2]}]},
 		{"op":"relu","id":"f","inputs":[{"shape":"x"}]},
+		{"op":"relu","id":"huge","dtype":"float32","args":{},"inputs":[{"dtype":"float32","shape":[1125899906842624],"strides":[0],"offset":0,"storage":[1]}]},
+		{"op":"mul","id":"huge","dtype":"float32","args":{},"inputs":[{"dtype":"float32","shape":[2097152,1],"strides":[0,0],"offset":0,"storage":[1]},{"dtype":"float32","shape":[1,2097152],"strides":[0,0],"offset":0,"storage":[1]}]},
+		{"op":"relu","id":"odd","dtype":"float32","args":{},"outputs":"?","grad_inputs":1,"inputs":[{"dtype":"float32","shape":[],"strides":[],"offset":0,"storage":[1]}]},
 		{"name":"g","dtype":"float32","blocks":[[1,[2]]]}]`)
 	want := `{"grad_inputs":[{"data":[2,"-Infinity"],"shape":[2]},null],"outputs":[{"data":[2.5,"NaN"],"shape":[2]}]}`
 	if got, _ := json.Marshal(list[0]["got"]); string(got) != want {
@@ -57,7 +62,7 @@ func TestOps(t *testing.T) {
 	if more, _ := json.Marshal(list[0]["more"]); string(more) != "[1,2]" {
 		t.Errorf("an unknown field came back as %s", more)
 	}
-	for i, word := range map[int]string{1: "broadcast", 2: "conjure", 4: "memory", 5: "shape", 6: "ragged"} {
+	for i, word := range map[int]string{1: "broadcast", 2: "conjure", 4: "memory", 5: "shape", 6: "memory", 7: "memory", 9: "ragged"} {
 		if e, _ := list[i]["error"].(string); !strings.Contains(e, word) || list[i]["got"] != nil {
 			t.Errorf("case %d: error %q, want one with %q", i, e, word)
 		}
@@ -83,10 +88,30 @@ func TestBlockAttnRes(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s %v: %v", path, c["name"], c["error"])
 			}
-			for k := range c["want"].(map[string]any) {
-				if _, ok := got[k]; !ok {
-					t.Errorf("%s %v: no %s", path, c["name"], k)
+			if keys, want := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(c["want"].(map[string]any))); !slices.Equal(keys, want) {
+				t.Errorf("%s %v: %v, want %v", path, c["name"], keys, want)
+			}
+		}
+	}
+	const rest = `"dtype":"float32","proj_weight":[[1,1]],"rmsnorm_gamma":[[1,2]],"scale":1,"rmsnorm_eps":1e-6,"enable_rmsnorm":true`
+	for name, c := range map[string]struct{ fields, want string }{
+		"no batch":     {`"blocks":[[]],"partial_block":[],"grad_h":[]`, `{"alpha_cache":[],"grad_blocks":[[]],"grad_partial_block":[],"grad_proj_weight":[0,0],"grad_rmsnorm_gamma":[0,0],"output":[],"rms_cache":[]}`},
+		"no time":      {`"blocks":[[[],[]]],"partial_block":null,"grad_h":[[],[]]`, `{"alpha_cache":[[],[]],"grad_blocks":[[[],[]]],"grad_partial_block":null,"grad_proj_weight":[0,0],"grad_rmsnorm_gamma":[0,0],"output":[[],[]],"rms_cache":[[],[]]}`},
+		"forward":      {`"blocks":[[[[3,4]]]],"partial_block":null,"grad_h":null`, `{"alpha_cache":[[[1]]],"output":[[[3,4]]],"rms_cache":[[[[3.535534143447876]]]]}`},
+		"odd want":     {`"blocks":[[[[3,4]]]],"partial_block":null,"grad_h":null,"want":7`, `{"alpha_cache":[[[1]]],"output":[[[3,4]]],"rms_cache":[[[[3.535534143447876]]]]}`},
+		"row weights":  {`"blocks":[[[[3,4]]]],"partial_block":null,"grad_h":[[[1,2]]]`, `{"alpha_cache":[[[1]]],"grad_blocks":[[[[1,2]]]],"grad_partial_block":null,"grad_proj_weight":[0,0],"grad_rmsnorm_gamma":[0,0],"output":[[[3,4]]],"rms_cache":[[[[3.535534143447876]]]]}`},
+		"wrong grad_h": {`"blocks":[[[[3,4]]]],"partial_block":null,"grad_h":[[[1,2,3]]]`, `grad_h`},
+	} {
+		for _, path := range []string{"fused", "decomposed"} {
+			list, _ := check(t, 0, "[{"+c.fields+","+rest+"}]", "-path", path)
+			if e, _ := list[0]["error"].(string); e != "" || c.want == "grad_h" {
+				if !strings.Contains(e, c.want) || strings.Contains(e, ".go:") {
+					t.Errorf("%s %s: error %q", name, path, e)
 				}
+				continue
+			}
+			if got, _ := json.Marshal(list[0]["got"]); string(got) != c.want {
+				t.Errorf("%s %s: got %s, want %s", name, path, got, c.want)
 			}
 		}
 	}

@@ -14,16 +14,16 @@ import (
 
 // Block is a case of the operator; the names are those of its document.
 type Block struct {
-	DType        string       `json:"dtype"`
-	Blocks       []*Nested    `json:"blocks"` // N of [B][T][D]
-	PartialBlock *Nested      `json:"partial_block"`
-	ProjWeight   *Nested      `json:"proj_weight"`
-	RMSNormGamma *Nested      `json:"rmsnorm_gamma"`
-	Scale        Number       `json:"scale"`
-	Eps          Number       `json:"rmsnorm_eps"`
-	RMSNorm      bool         `json:"enable_rmsnorm"`
-	GradH        *Nested      `json:"grad_h"`
-	Want         *BlockResult `json:"want"`
+	DType        string               `json:"dtype"`
+	Blocks       []*Nested            `json:"blocks"` // N of [B][T][D]
+	PartialBlock *Nested              `json:"partial_block"`
+	ProjWeight   *Nested              `json:"proj_weight"`
+	RMSNormGamma *Nested              `json:"rmsnorm_gamma"`
+	Scale        Number               `json:"scale"`
+	Eps          Number               `json:"rmsnorm_eps"`
+	RMSNorm      bool                 `json:"enable_rmsnorm"`
+	GradH        *Nested              `json:"grad_h"`
+	Want         Answer[*BlockResult] `json:"want"`
 }
 
 // BlockResult is the outputs and gradients of the operator; nil where there is none.
@@ -31,10 +31,19 @@ type BlockResult struct {
 	Output           *Nested  `json:"output"`
 	RMSCache         *Nested  `json:"rms_cache"`
 	AlphaCache       *Nested  `json:"alpha_cache"`
-	GradBlocks       []Nested `json:"grad_blocks,omitempty"`
+	GradBlocks       []Nested `json:"grad_blocks"` // nil, as the other gradients, without a grad_h
 	GradPartialBlock *Nested  `json:"grad_partial_block"`
-	GradProjWeight   *Nested  `json:"grad_proj_weight,omitempty"`
+	GradProjWeight   *Nested  `json:"grad_proj_weight"`
 	GradRMSNormGamma *Nested  `json:"grad_rmsnorm_gamma"`
+}
+
+// MarshalJSON leaves the gradients out if there are none.
+func (r *BlockResult) MarshalJSON() ([]byte, error) {
+	if r.GradBlocks == nil {
+		return json.Marshal(map[string]*Nested{"output": r.Output, "rms_cache": r.RMSCache, "alpha_cache": r.AlphaCache})
+	}
+	type plain BlockResult
+	return json.Marshal((*plain)(r))
 }
 
 // Nested is an array of numbers of any depth.
@@ -107,6 +116,26 @@ func (n *Nested) tensor(d tensor.DType) (*tensor.Tensor, error) {
 	return tensor.FromFloat64s(d, n.Data, shape...)
 }
 
+// completeShapes gives empty lists the axes that nested lists cannot show: [] is
+// (0,0,D) and [[],[]] is (2,0,D), with the D of proj_weight.
+func (c *Block) completeShapes() {
+	if c.ProjWeight == nil || len(c.ProjWeight.Shape) == 0 {
+		return
+	}
+	d := c.ProjWeight.Shape[len(c.ProjWeight.Shape)-1]
+	for _, n := range append([]*Nested{c.PartialBlock, c.GradH}, c.Blocks...) {
+		if n == nil || len(n.Data) > 0 {
+			continue
+		}
+		switch len(n.Shape) {
+		case 1:
+			n.Shape = []int{0, 0, d}
+		case 2:
+			n.Shape = []int{n.Shape[0], 0, d}
+		}
+	}
+}
+
 // Run runs the case. On the fused path the operator's two functions run with
 // caches in and out; on the decomposed path the definition runs in float64 and
 // results are rounded to the dtype once, gradients by automatic differentiation.
@@ -127,6 +156,7 @@ func (c *Block) Run(dev device.Device, path string) (*BlockResult, error) {
 		}
 		return s.Upload(host)
 	}
+	c.completeShapes()
 	var in blockattnres.Tensors
 	for i := range c.Blocks {
 		in.Blocks = append(in.Blocks, place(c.Blocks[i]))
@@ -194,9 +224,6 @@ func (c *Block) decomposed(dev device.Device, d tensor.DType, in blockattnres.Te
 	for _, b := range in.Blocks {
 		vars.Blocks = append(vars.Blocks, watch(b))
 	}
-	if len(vars.Blocks) == 0 {
-		return nil, &tensor.ArgError{Op: "blockattnres", Arg: "blocks", Got: "empty", Want: "1 to 127 blocks", Kind: tensor.ErrCount}
-	}
 	p := blockattnres.Decompose(vars.Cast(tensor.Float64), opts...)
 	h := ops.Cast(p.H, d)
 	cache := func(v *autograd.Var) *tensor.Tensor {
@@ -208,6 +235,12 @@ func (c *Block) decomposed(dev device.Device, d tensor.DType, in blockattnres.Te
 	get := getter(t.Stream)
 	r := &BlockResult{Output: get(h.Tensor()), RMSCache: get(cache(p.RMS)), AlphaCache: get(cache(p.Alpha))}
 	if gradH != nil {
+		if err := t.Err(); err != nil {
+			return nil, err
+		}
+		if !gradH.Shape().Equal(h.Shape()) {
+			return nil, &tensor.ArgError{Op: "blockattnres backward", Arg: "grad_h", Got: gradH.Shape().String(), Want: h.Shape().String(), Kind: tensor.ErrShape}
+		}
 		g, err := t.BackwardFrom(h, gradH)
 		if err != nil {
 			return nil, err
@@ -218,12 +251,16 @@ func (c *Block) decomposed(dev device.Device, d tensor.DType, in blockattnres.Te
 				r.GradBlocks = append(r.GradBlocks, *n)
 			}
 		}
-		r.GradProjWeight = get(g.Of(in.ProjWeight))
+		width := in.Blocks[0].Dim(2)
+		flat := func(x *tensor.Tensor) *Nested { // weights may be (1,D), their gradients are (D)
+			return get(t.View(func() (*tensor.Tensor, error) { return g.Of(x).Reshape(width) }))
+		}
+		r.GradProjWeight = flat(in.ProjWeight)
 		if in.PartialBlock != nil {
 			r.GradPartialBlock = get(g.Of(in.PartialBlock))
 		}
 		if c.RMSNorm {
-			r.GradRMSNormGamma = get(g.Of(in.RMSNormGamma))
+			r.GradRMSNormGamma = flat(in.RMSNormGamma)
 		}
 	}
 	return r, t.Err()

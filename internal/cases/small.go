@@ -14,14 +14,27 @@ import (
 
 // Small is a case of a small op.
 type Small struct {
-	Op          string  `json:"op"`
-	DType       string  `json:"dtype"`
-	Args        Args    `json:"args"`
-	Inputs      []Input `json:"inputs"`
-	Outputs     []Dense `json:"outputs"`
-	GradOutputs []Dense `json:"grad_outputs"`
-	GradInputs  []Dense `json:"grad_inputs"` // a nil Shape where an input has no gradient
-	Refused     bool    `json:"refused"`
+	Op          string          `json:"op"`
+	DType       string          `json:"dtype"`
+	Args        Args            `json:"args"`
+	Inputs      []Input         `json:"inputs"`
+	Outputs     Answer[[]Dense] `json:"outputs"`
+	GradOutputs []Dense         `json:"grad_outputs"`
+	GradInputs  Answer[[]Dense] `json:"grad_inputs"` // a nil Shape where an input has no gradient
+	Refused     Answer[bool]    `json:"refused"`
+}
+
+// Answer is what a case says of its result. Running the case does not need it,
+// so one that cannot be read refuses nothing.
+type Answer[T any] struct {
+	Value T
+	Err   error // why it cannot be read
+}
+
+// UnmarshalJSON never fails; see Err.
+func (a *Answer[T]) UnmarshalJSON(b []byte) error {
+	a.Err = json.Unmarshal(b, &a.Value)
+	return nil
 }
 
 // Args are the named arguments of an op.

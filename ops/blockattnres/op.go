@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -73,6 +74,14 @@ func begin(in Inputs, o options) (*autograd.Tape, *device.BlockAttnResArgs, bool
 	return t, a, err == nil
 }
 
+// dead is the result of a call that begin refused.
+func dead(t *autograd.Tape, in Inputs) *autograd.Var {
+	if t == nil { // no operand at all: what is wrong is a matter of the arguments alone
+		return autograd.Failed(device.CheckBlockAttnResForward(tensor.Device{}, &device.BlockAttnResArgs{Blocks: in.tensors().Blocks}, nil))
+	}
+	return t.Dead()
+}
+
 // Apply is h, (B,T,D), as one node: the device's fused kernel, or Decomposed in
 // float64 where the device has none or declines. The caches are kept only if
 // some operand wants a gradient.
@@ -80,7 +89,10 @@ func Apply(in Inputs, opts ...Option) *autograd.Var {
 	o := resolve(opts)
 	t, a, ok := begin(in, o)
 	if !ok {
-		return t.Dead()
+		return dead(t, in)
+	}
+	if !o.rmsNorm {
+		in.RMSNormGamma = nil // checked, not used
 	}
 	dev, fused := t.Device().(device.BlockAttnRes)
 	if !fused {
@@ -129,16 +141,11 @@ func (n *node) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tens
 		case !w:
 		case i <= blocks:
 			grads[i] = s.Empty(d, n.args.Blocks[0].Shape()...)
-		case i == blocks+2 && !n.args.RMSNorm:
-			grads[i] = s.Full(d, 0, n.gammaShape...) // not used: no influence
 		default:
 			grads[i] = s.Empty(d, n.args.ProjWeight.Len())
 		}
 	}
-	to := &device.BlockAttnResGrads{Blocks: grads[:blocks], PartialBlock: grads[blocks], ProjWeight: grads[blocks+1]}
-	if n.args.RMSNorm {
-		to.RMSNormGamma = grads[blocks+2]
-	}
+	to := &device.BlockAttnResGrads{Blocks: grads[:blocks], PartialBlock: grads[blocks], ProjWeight: grads[blocks+1], RMSNormGamma: grads[blocks+2]}
 	s.Run(func(ctx context.Context, dev device.Device) error {
 		fused, ok := dev.(device.BlockAttnRes)
 		if !ok {
@@ -166,7 +173,9 @@ type Parts struct {
 
 // Decomposed is h by the definition, written in small ops in the operands' own
 // dtype. In float64 it is the golden of a precision test, in the tensors' dtype
-// the benchmark.
+// the benchmark, whose squares over- and underflow as they do there: in float16
+// from rows of 256. Only float64, which must be right, divides rows whose
+// squares leave it by their largest element.
 func Decomposed(in Inputs, opts ...Option) *autograd.Var { return Decompose(in, opts...).H }
 
 // Decompose is Decomposed with the values on the way.
@@ -174,7 +183,7 @@ func Decompose(in Inputs, opts ...Option) Parts {
 	o := resolve(opts)
 	t, _, ok := begin(in, o)
 	if !ok {
-		return Parts{H: t.Dead(), RMS: t.Dead(), Alpha: t.Dead()}
+		return Parts{H: dead(t, in), RMS: dead(t, in), Alpha: dead(t, in)}
 	}
 	sources := in.Blocks
 	if in.PartialBlock != nil {
@@ -185,8 +194,8 @@ func Decompose(in Inputs, opts ...Option) Parts {
 	v := ops.Stack(2, sources...) // (B,T,L,D)
 	k := v
 	if o.rmsNorm {
-		p.RMS = ops.Sqrt(ops.AddScalar(ops.Mean(ops.Square(v), ops.Over(-1).KeepDims()), o.eps))
-		k = ops.Mul(ops.Div(v, p.RMS), ops.Reshape(in.RMSNormGamma, width))
+		k, p.RMS = normalised(t, v, o.eps)
+		k = ops.Mul(k, ops.Reshape(in.RMSNormGamma, width))
 	}
 	logits := ops.Squeeze(ops.MatMul(k, ops.Reshape(in.ProjWeight, width, 1)), -1) // (B,T,L)
 	if o.scale != 1 {
@@ -197,8 +206,49 @@ func Decompose(in Inputs, opts ...Option) Parts {
 	return p
 }
 
-// decomposedWide is Decomposed in float64, rounded once: squares of no finite
-// row over- or underflow there.
+// normalised is v / rms and rms = sqrt(mean(v^2) + eps) over the last axis.
+func normalised(t *autograd.Tape, v *autograd.Var, eps float64) (k, rms *autograd.Var) {
+	over := ops.Over(-1).KeepDims()
+	scale := rowScale(t, v, eps)
+	if scale == nil {
+		rms = ops.Sqrt(ops.AddScalar(ops.Mean(ops.Square(v), over), eps))
+		return ops.Div(v, rms), rms
+	}
+	// k does not depend on the scale, so it is a constant: rms/scale = sqrt(mean((v/scale)^2) + (sqrt(eps)/scale)^2)
+	root := ops.Square(ops.Div(t.Const(t.Full(v.DType(), math.Sqrt(eps))), scale))
+	v = ops.Div(v, scale)
+	rms = ops.Sqrt(ops.Add(ops.Mean(ops.Square(v), over), root))
+	return ops.Div(v, rms), ops.Mul(rms, scale)
+}
+
+// rowScale is, for float64 with some row that squares badly, the largest
+// |element| of each row, (...,1), or the root of eps if that is larger; else nil.
+func rowScale(t *autograd.Tape, v *autograd.Var, eps float64) *autograd.Var {
+	if v.DType() != tensor.Float64 || v.Err() != nil || v.Shape().Len() == 0 {
+		return nil
+	}
+	abs := t.Unary(device.Unary{Func: device.Abs}, tensor.Float64, v.Tensor())
+	top := t.Reduce(device.Max, tensor.Float64, abs, -1)
+	t.Free(abs)
+	least := max(math.Sqrt(eps), math.SmallestNonzeroFloat64) // a row of zeros is 0/0 without eps, as the definition has it
+	scale := t.Unary(device.Unary{Func: device.Clamp, A: least, B: math.MaxFloat64}, tensor.Float64, top)
+	host, err := t.Download(scale)
+	if err != nil {
+		return nil
+	}
+	rows, err := host.Float64s()
+	t.Fail(err)
+	t.Free(top)
+	for _, x := range rows {
+		if x != least && !(x > 1e-140 && x < 1e140) {
+			return t.Const(scale)
+		}
+	}
+	t.Free(scale)
+	return nil
+}
+
+// decomposedWide is Decomposed in float64, rounded once.
 func decomposedWide(in Inputs, opts []Option) *autograd.Var {
 	d := in.Blocks[0].DType()
 	if d == tensor.Float64 {

@@ -410,3 +410,76 @@ func TestDecomposedDType(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The definition in float64 is right for rows of any size, as the golden of a
+// precision test must be.
+func TestDecomposedOfAnySize(t *testing.T) {
+	p := paths()[2]
+	in := operands(t, tensor.Float64, 3, 2, 2, 7)
+	seed := noise(t, tensor.Float64, 55, 2, 2, 7)
+	want := gradients(t, p, in, seed, blockattnres.Eps(0))
+	for _, exp := range []int{-1000, -664, 664, 1000} {
+		scaled := in
+		grow := func(x *tensor.Tensor) *tensor.Tensor {
+			v, err := x.Float64s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range v {
+				v[i] = math.Ldexp(v[i], exp)
+			}
+			y, err := tensor.FromFloat64s(tensor.Float64, v, x.Shape()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return y
+		}
+		scaled.Blocks = nil
+		for _, x := range in.Blocks {
+			scaled.Blocks = append(scaled.Blocks, grow(x))
+		}
+		scaled.PartialBlock = grow(in.PartialBlock)
+		got := gradients(t, p, scaled, seed, blockattnres.Eps(0))
+		for i := range want { // h, then the gradients in the order of list
+			e := 0
+			if n := len(scaled.Blocks); i == 0 || i == n+1 || i == n+2 { // h, and those of the weights
+				e = exp
+			}
+			for j, w := range want[i] {
+				if x := math.Ldexp(got[i][j], -e); math.Abs(x-w) > 1e-12*math.Max(1, math.Abs(w)) {
+					t.Fatalf("rows times 2^%d: result %d element %d is %v, want %v", exp, i, j, x, w)
+				}
+			}
+		}
+	}
+}
+
+// Without any operand it is the count of the blocks that is wrong.
+func TestNoOperands(t *testing.T) {
+	for _, y := range []*autograd.Var{blockattnres.Apply(blockattnres.Inputs{}), blockattnres.Decomposed(blockattnres.Inputs{})} {
+		if err := y.Err(); !errors.Is(err, tensor.ErrCount) || !strings.Contains(err.Error(), "blocks") {
+			t.Error(err)
+		}
+	}
+}
+
+// Without RMSNorm gamma has no gradient, on either path.
+func TestUnusedGamma(t *testing.T) {
+	for _, p := range paths() {
+		in := operands(t, tensor.Float32, 2, 1, 2, 4)
+		tape := autograd.NewTape(context.Background(), p.dev)
+		var v []*autograd.Var
+		for _, x := range list(in) {
+			v = append(v, tape.Watch(x))
+		}
+		h := p.f(inputs(v, 2, true, true), blockattnres.WithoutRMSNorm())
+		g, err := tape.BackwardFrom(h, noise(t, tensor.Float32, 9, 1, 2, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Of(in.RMSNormGamma) != nil || g.Of(in.ProjWeight) == nil {
+			t.Errorf("%s: gamma has a gradient", p.name)
+		}
+		tape.Release()
+	}
+}
