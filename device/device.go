@@ -119,7 +119,7 @@ const (
 // Unary is a function of one number with its parameters.
 type Unary struct {
 	Func UnaryFunc
-	A, B float64
+	A, B float64 // the parameters of those that have some, such as the bounds of Clamp
 }
 
 // Binary names a function of two numbers.

@@ -10,7 +10,8 @@ import (
 )
 
 // Cast converts to another dtype, rounding once to nearest even. The gradient
-// is converted back. From a floating-point type to an integer is refused.
+// is converted back. From a floating-point type to an integer is refused;
+// an int64 that int32 cannot hold keeps its lower 32 bits.
 func Cast(x *autograd.Var, dtype tensor.DType) *autograd.Var {
 	t, ok := autograd.Begin("cast", x)
 	if !ok {

@@ -14,7 +14,10 @@ import (
 
 // Source is one sequence of random numbers: the seed chooses the key, the
 // stream one of 2^64 sequences of that key. The zero value is a valid source.
-type Source struct{ Seed, Stream uint64 }
+type Source struct {
+	Seed   uint64 // of a whole run
+	Stream uint64 // of one use within it: streams of a seed are independent
+}
 
 // Block gives the four 32-bit numbers with index i.
 func (s Source) Block(i uint64) [4]uint32 {

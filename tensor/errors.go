@@ -29,6 +29,7 @@ type ArgError struct {
 	Kind error  // one of the Err variables of this package
 }
 
+// Error is the message: operation, argument, what it was and what was wanted.
 func (e *ArgError) Error() string {
 	s := e.Arg + " is " + e.Got + ", want " + e.Want
 	if e.Op != "" {
@@ -37,4 +38,5 @@ func (e *ArgError) Error() string {
 	return s
 }
 
+// Unwrap is Kind, for errors.Is.
 func (e *ArgError) Unwrap() error { return e.Kind }

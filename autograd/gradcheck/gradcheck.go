@@ -35,19 +35,20 @@ type Options struct {
 
 // Report is the outcome of a check.
 type Report struct {
-	Worst    Difference
-	Compared int // elements or directions
-	Failed   int // beyond the tolerance
+	Worst    Difference // the one with the largest error
+	Compared int        // elements or directions
+	Failed   int        // beyond the tolerance
 }
 
 // Difference is one comparison.
 type Difference struct {
-	Input             int   // index of the input; -1 for a direction
-	Index             []int // of the element; nil for a direction
-	Analytic, Numeric float64
+	Input             int     // index of the input; -1 for a direction
+	Index             []int   // of the element; nil for a direction
+	Analytic, Numeric float64 // what the backward gives, and what differences give
 	Error             float64 // |analytic - numeric| relative to the scale of the input's gradient
 }
 
+// String is one line: where, both numbers, and the relative error.
 func (d Difference) String() string {
 	where := "a random direction"
 	if d.Input >= 0 {

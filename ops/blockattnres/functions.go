@@ -102,7 +102,10 @@ func Forward(s *device.Stream, in Tensors, caches Caches, opts ...Option) (*Outp
 // Backward is the operator document's backward: all gradients from gradH,
 // (B,T,D), and the caches of Forward. RMSNormGamma is nil without RMSNorm, and
 // weight gradients are (D). The results are owned by s. The scale and RMSNorm
-// options must be those of Forward; eps is in the rms cache.
+// options must be those of Forward. Eps is in the rms cache and need not be
+// given again, with one exception: an rms that the float32 cache cannot hold (an
+// eps of 1e77 or more) is taken as infinite, so that keys are 0, unless the
+// Eps that made it is given.
 func Backward(s *device.Stream, gradH *tensor.Tensor, in Tensors, alpha, rms *tensor.Tensor, opts ...Option) (*Grads, error) {
 	if err := s.Err(); err != nil {
 		return nil, err
