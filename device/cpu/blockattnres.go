@@ -186,7 +186,7 @@ type attnScratch struct {
 }
 
 // rowScaled are the numbers of a source on the careful path.
-type rowScaled struct{ key, rms, da, ds scaled }
+type rowScaled struct{ key, rms, da scaled }
 
 var attnScratches sync.Pool
 
