@@ -35,6 +35,9 @@ var layers = map[string][]string{
 	"nn":    {"ops", "ops/blockattnres", "autograd", "device", "tensor", "random", "internal/memory"},
 	"optim": {"autograd", "device", "tensor", "internal/elementary"},
 
+	"precision":        {"tensor", "random"},
+	"internal/cascade": {"precision", "ops/blockattnres", "autograd", "device", "tensor", "random"},
+
 	"internal/cases": {"ops", "ops/blockattnres", "autograd", "device", "tensor"},
 	"examples/...":   {"..."},
 	"tests":          {},
