@@ -275,7 +275,7 @@ func TestDepthGradients(t *testing.T) {
 			}
 			depth.Add(in[2])
 			return depth.Read(query, gain, 1e-4)
-		}, in, gradcheck.Options{Directions: 12, Tolerance: 1e-8})
+		}, in, gradcheck.Options{Directions: 12, Tolerance: 1e-9, Order: 4, Step: 1e-4})
 	}
 }
 

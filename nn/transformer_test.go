@@ -186,7 +186,7 @@ func TestModelGradients(t *testing.T) {
 			}
 			ids, targets := tokens(tape, m.Config.Vocab, 2, 5)
 			return m.Loss(tape, ids, targets)
-		}, in, gradcheck.Options{Directions: 10, Tolerance: 1e-8, Step: 1e-6})
+		}, in, gradcheck.Options{Directions: 10, Tolerance: 1e-9, Order: 4, Step: 4e-5})
 		if err != nil || report.Failed > 0 {
 			t.Errorf("%s: %v, %v", r, report, err)
 		}

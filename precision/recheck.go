@@ -24,12 +24,14 @@ type Interval struct {
 
 // Bootstrap is the median of the values and, by drawing as many of them again
 // with repetition, resamples times, the 2.5 % and 97.5 % points of its
-// distribution. NaN counts as larger than anything. Without values all are NaN.
+// distribution. NaN counts as larger than anything. Without values all are NaN,
+// and more than 2^20 resamples are not taken.
 func Bootstrap(values []float64, resamples int, source random.Source) Interval {
 	n := len(values)
 	if n == 0 || resamples < 1 {
 		return Interval{math.NaN(), math.NaN(), math.NaN()}
 	}
+	resamples = min(resamples, 1<<20)
 	sorted := slices.Clone(values)
 	for i, x := range sorted {
 		if x != x {

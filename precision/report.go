@@ -10,8 +10,12 @@ import (
 )
 
 // Table writes a line for each result: ratios, small-value counts of kernel and
-// benchmark, the histogram of units in the last place, and PASS or FAILED.
+// benchmark, the histogram of units in the last place, and PASS or FAILED. An
+// error is w's, or wraps tensor.ErrValue if w is nil.
 func Table(w io.Writer, l Level, results ...Result) error {
+	if w == nil {
+		return argError("writer", "nil", "one")
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "output\telements\tMARE\tratio\tMERE\tratio\tRMSE\tratio\tsmall\tratio\t0 ulp\t1\t2\tmore\t%s\t\n", l.Name)
 	for _, r := range results {

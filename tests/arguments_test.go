@@ -11,10 +11,12 @@ import (
 	"github.com/lamina-go/lamina/autograd/gradcheck"
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/device/cpu"
+	"github.com/lamina-go/lamina/internal/cascade"
 	"github.com/lamina-go/lamina/nn"
 	"github.com/lamina-go/lamina/ops"
 	"github.com/lamina-go/lamina/ops/blockattnres"
 	"github.com/lamina-go/lamina/optim"
+	"github.com/lamina-go/lamina/precision"
 	"github.com/lamina-go/lamina/random"
 	"github.com/lamina-go/lamina/tensor"
 )
@@ -32,9 +34,16 @@ var exported = []any{
 	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream,
 	autograd.NewTape, autograd.Begin, autograd.Failed, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
 	optim.Cosine, optim.NewAccumulator, optim.NewAdamW,
+	precision.NewComparison, precision.CommunityOld, precision.CommunityNew, precision.FormatOf, precision.ParseLevel, precision.InputsOf, precision.WithOutliers,
+	precision.Bootstrap, precision.Recheck, precision.Table, cascade.Case.Run,
 	tensor.Broadcast, tensor.FromFloat64s, tensor.New, tensor.NewDevice, tensor.NewHost, tensor.NewStrided, tensor.ParseDType,
 	tensor.ParseDevice, tensor.ResolveShape, tensor.Round, tensor.WrapHost, tensor.Zeros,
 }
+
+// sink is an io.Writer.
+type sink struct{}
+
+func (sink) Write(b []byte) (int, error) { return len(b), nil }
 
 // badArguments are values, bad and good, of the types that exported functions take.
 func badArguments(t *testing.T, dev *cpu.Device) []any {
@@ -81,6 +90,9 @@ func badArguments(t *testing.T, dev *cpu.Device) []any {
 		[]*autograd.Var{nil}, []*autograd.Var{tape.Watch(x), nil}, []*tensor.Tensor{nil}, []*tensor.Tensor{x, nil, empty},
 		ops.All(), ops.Over(9), ops.Over(-3, 0), ops.Over(0, 0), ops.AttentionOptions{}, random.Source{}, tensor.Shape{-1}, tensor.Shape{2, 3},
 		tensor.DType(200), tensor.Float32, tensor.BFloat16, tensor.Int32,
+		(*precision.Comparison)(nil), precision.NewComparison("x", precision.BF16, precision.Options{}), &precision.Comparison{}, precision.Options{Compatible: true},
+		precision.Format{}, precision.FP16, precision.Level{}, precision.L2, precision.Result{}, []precision.Result{{}}, precision.Distribution{}, precision.Normal(0, 1),
+		[]precision.Ratios{{}}, precision.Ratios{}, precision.Histogram{}, precision.Interval{}, sink{}, cascade.Case{}, cascade.Case{B: 1, T: 2, N: 1, D: 3, DType: tensor.Float16, Memory: 1},
 		blockattnres.Inputs{Blocks: []*autograd.Var{nil}}, blockattnres.Inputs{Blocks: []*autograd.Var{tape.Watch(x)}},
 		blockattnres.Tensors{Blocks: []*tensor.Tensor{x, nil}}, &device.BlockAttnResArgs{Blocks: []*tensor.Tensor{nil}},
 		&device.BlockAttnResArgs{Blocks: []*tensor.Tensor{x}}, &device.BlockAttnResOut{}, &device.BlockAttnResGrads{},

@@ -86,8 +86,9 @@ func (c Case) sources() int {
 	return c.N
 }
 
-// perElement is about how many bytes the chains take for each element of the L rows.
-const perElement = 130
+// perElement is about how many bytes the chains take for each element of the L
+// rows, what waits for the garbage collector included.
+const perElement = 240
 
 // Slices is into how many slices of tokens the case is cut.
 func (c Case) Slices() int {
@@ -227,6 +228,12 @@ func (c Case) cache() tensor.DType { return c.DType.Wide() }
 func (c Case) Run(ctx context.Context, dev device.Device, progress func(done, all int)) ([]precision.Result, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
+	}
+	if dev == nil {
+		return nil, &tensor.ArgError{Arg: "device", Got: "nil", Want: "one", Kind: tensor.ErrMissing}
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	names, weights := c.names()
 	rows := len(names) - weights

@@ -98,7 +98,7 @@ func TestGradients(t *testing.T) {
 				}
 				gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
 					return p.f(inputs(v, c.n, !c.noNorm, c.partial), opts...)
-				}, list(in), gradcheck.Options{Tolerance: 1e-9 * 20})
+				}, list(in), gradcheck.Options{Tolerance: 1e-9, Order: 4})
 			})
 		}
 	}
@@ -163,7 +163,7 @@ func TestSameTensorTwice(t *testing.T) {
 		in.Blocks[2] = in.Blocks[0]
 		gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
 			return p.f(blockattnres.Inputs{Blocks: []*autograd.Var{v[0], v[1], v[0]}, PartialBlock: v[0], ProjWeight: v[2], RMSNormGamma: v[3]})
-		}, []*tensor.Tensor{in.Blocks[0], in.Blocks[1], in.ProjWeight, in.RMSNormGamma}, gradcheck.Options{Tolerance: 2e-8})
+		}, []*tensor.Tensor{in.Blocks[0], in.Blocks[1], in.ProjWeight, in.RMSNormGamma}, gradcheck.Options{Tolerance: 1e-9, Order: 4})
 	}
 }
 
@@ -179,7 +179,7 @@ func TestWeightRow(t *testing.T) {
 		}
 		gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
 			return p.f(inputs(v, 2, true, true))
-		}, list(in), gradcheck.Options{Tolerance: 2e-8})
+		}, list(in), gradcheck.Options{Tolerance: 1e-9, Order: 4})
 	}
 }
 
@@ -189,7 +189,7 @@ func TestFrozen(t *testing.T) {
 		in := operands(t, tensor.Float64, 2, 1, 2, 4)
 		gradcheck.Test(t, p.dev, func(tape *autograd.Tape, v []*autograd.Var) *autograd.Var {
 			return p.f(blockattnres.Inputs{Blocks: []*autograd.Var{tape.Const(in.Blocks[0]), tape.Const(in.Blocks[1])}, ProjWeight: v[0], RMSNormGamma: tape.Const(in.RMSNormGamma)})
-		}, []*tensor.Tensor{in.ProjWeight}, gradcheck.Options{Tolerance: 2e-8})
+		}, []*tensor.Tensor{in.ProjWeight}, gradcheck.Options{Tolerance: 1e-9, Order: 4})
 	}
 }
 
