@@ -143,18 +143,22 @@ func (p *pass) collect(st *step, grads []*tensor.Tensor, want []bool, grad *tens
 	for _, s := range st.saved {
 		seen[s.Memory()] = true // drop frees it
 	}
+	for i, g := range grads { // before the first of them is added and freed
+		switch {
+		case g == nil && want[i]:
+			t.Fail(fmt.Errorf("its backward gave no gradient for operand %d", i))
+			return
+		case g == nil:
+		case seen[g.Memory()]:
+			t.Retain(g)
+		default:
+			seen[g.Memory()] = true
+		}
+	}
 	for i, g := range grads {
 		if g == nil {
-			if want[i] {
-				t.Fail(fmt.Errorf("its backward gave no gradient for operand %d", i))
-				return
-			}
 			continue
 		}
-		if seen[g.Memory()] {
-			t.Retain(g)
-		}
-		seen[g.Memory()] = true
 		if !want[i] {
 			t.Free(g)
 			continue

@@ -35,12 +35,8 @@ func isNil(n Node) bool {
 // savedTensors finds the tensors in a node's fields, so that no node can
 // forget to say what it saved.
 func savedTensors(n Node) []*tensor.Tensor {
-	v := reflect.ValueOf(n)
-	if v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
 	var s search
-	s.look(v)
+	s.look(reflect.ValueOf(n))
 	return s.saved
 }
 

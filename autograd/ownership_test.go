@@ -62,6 +62,34 @@ func TestGradientsHaveTheirOwnMemory(t *testing.T) {
 	}
 }
 
+// A node may give one new tensor to several operands.
+func TestOneGradientForTwo(t *testing.T) {
+	tape := newTape(t)
+	a, b := host(t, tensor.Float64, []float64{1, 2}, 2), host(t, tensor.Float64, []float64{3, 4}, 2)
+	va, vb := tape.Watch(a), tape.Watch(b)
+	if _, ok := autograd.Begin("both", va, vb); !ok {
+		t.Fatal(tape.Err())
+	}
+	n := &own{backward: func(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+		x := s.Unary(device.Unary{Func: device.MulScalar, A: 3}, tensor.Float64, g)
+		return []*tensor.Tensor{x, x}
+	}}
+	y := tape.Record(tape.Binary(device.Add, tensor.Float64, a, b), n, va, vb)
+	// Each is used once more, so that its gradient is added to.
+	g, err := tape.Backward(ops.Sum(ops.Add(ops.Add(y, va), vb), ops.All()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		tape.Full(tensor.Float64, -1000, 2) // takes what was freed
+	}
+	for _, x := range []*tensor.Tensor{a, b} {
+		if got := floats(t, tape, g.Of(x)); !slices.Equal(got, []float64{4, 4}) {
+			t.Errorf("gradient %v, want 4", got)
+		}
+	}
+}
+
 // A result put on its tape again as a constant, to stop gradients, is kept.
 func TestDetach(t *testing.T) {
 	tape := newTape(t)

@@ -353,6 +353,19 @@ func TestWrongBackward(t *testing.T) {
 	}
 }
 
+// After a failure no operation begins.
+func TestNothingBeginsAfterAFailure(t *testing.T) {
+	tape := newTape(t)
+	x := tape.Watch(scalar(t, 1))
+	if got, ok := autograd.Begin("op", x); got != tape || !ok {
+		t.Errorf("%v, %v", got, ok)
+	}
+	tape.Fail(errors.New("lost"))
+	if got, ok := autograd.Begin("op", x); got != tape || ok {
+		t.Errorf("after a failure: %v, %v", got, ok)
+	}
+}
+
 func TestKeepAndDrop(t *testing.T) {
 	tape := newTape(t)
 	x := tape.Watch(scalar(t, 3))

@@ -239,6 +239,28 @@ func TestCompatible(t *testing.T) {
 	}
 }
 
+// What lies on a limit exactly: an element of the threshold's size is not small,
+// an error of the allowed size is allowed.
+func TestLimitsThemselves(t *testing.T) {
+	g := []float64{BF16.SmallValue, 0, 0}
+	k := []float64{BF16.SmallValue, BF16.SmallError, 2 * BF16.SmallError}
+	r := compared(t, BF16, Options{}, k, g, g)
+	if r.Large != 1 || r.Kernel.Small != 1 {
+		t.Errorf("%d large, %d small values off", r.Large, r.Kernel.Small)
+	}
+	g[0] = FP32.SmallValue
+	k = []float64{FP32.SmallValue, FP32.SmallError, 2 * FP32.SmallError}
+	if r := compared(t, BF16, Options{Compatible: true}, k, g, g); r.Large != 1 || r.Kernel.Small != 1 {
+		t.Errorf("compatible: %d large, %d small values off", r.Large, r.Kernel.Small)
+	}
+	// Near 0 it is the absolute tolerance that counts.
+	for _, f := range []Format{FP16, BF16, FP32} {
+		if c, err := CommunityNew(f, []float64{f.ATol, -f.ATol}, []float64{0, 0}); err != nil || !c.Passed {
+			t.Errorf("%s: %+v, %v", f.Name, c, err)
+		}
+	}
+}
+
 func TestUlps(t *testing.T) {
 	g := []float64{1, 1, 1, 1, 1, -1, 0, 1.001}
 	k := []float64{1, 1 + 0x1p-7, 1 + 0x1p-6, 1 + 0x1.8p-6, 1 - 0x1p-8, -1 - 0x1p-7, 0x1p-133, 1}
@@ -326,6 +348,11 @@ func TestBootstrap(t *testing.T) {
 		t.Error("another result for the same seed")
 	}
 	if i := Bootstrap([]float64{2, 2, 2, 2}, 100, src); i != (Interval{2, 2, 2}) {
+		t.Errorf("%+v", i)
+	}
+	// Of six the median is half-way between the third and the fourth. At least four
+	// of six draws are 0 in 0.9 % of all, at least three in 6 %.
+	if i := Bootstrap([]float64{0, 1, 2, 3, 4, 5}, 20000, src); i != (Interval{0.5, 2.5, 4.5}) {
 		t.Errorf("%+v", i)
 	}
 	if i := Bootstrap([]float64{1, 2}, 100, src); i.Median != 1.5 {

@@ -54,14 +54,14 @@ func Float16FromFloat64(f float64) uint16 {
 // (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 func roundToOdd(f float64) float32 {
 	r := float32(f)
-	if float64(r) == f || f != f {
+	if float64(r) == f {
 		return r
 	}
 	b := math.Float32bits(r)
 	if b&1 != 0 {
 		return r
 	}
-	// r is even and inexact: the other neighbour of f is the odd one.
+	// r is even and inexact: the other neighbour of f is the odd one. A NaN stays a NaN.
 	if math.Abs(float64(r)) > math.Abs(f) {
 		return math.Float32frombits(b - 1)
 	}

@@ -231,6 +231,24 @@ func TestDoubleRounding(t *testing.T) {
 	}
 }
 
+// Next to a tie of subnormal numbers, by less than float32 resolves, on either side.
+func TestTiesOfSubnormals(t *testing.T) {
+	for i, tie := range []float64{0x1p-25, 0x1p-134} { // between 0 and the smallest number
+		f, ulp32 := formats[i], math.Max(tie*0x1p-23, 0x1p-149)
+		for _, off := range []float64{0.1, 0.3, 0.5, 0.9, 1, 1.1, 1.9} {
+			for _, sign := range []float64{1, -1} {
+				want := uint16(0)
+				if sign > 0 {
+					want = 1
+				}
+				if got := f.from64(tie + sign*off*ulp32); got != want {
+					t.Errorf("%s: %v units beside the tie gives %04x, want %04x", f.name, sign*off, got, want)
+				}
+			}
+		}
+	}
+}
+
 // The table of float32 patterns that careless conversions get wrong.
 func TestBFloat16Table(t *testing.T) {
 	for bits, want := range map[uint32]uint16{

@@ -428,6 +428,11 @@ func TestShape(t *testing.T) {
 	if (Shape{}).Len() != 1 || (Shape{}).String() != "()" || (Shape{2, 3}).String() != "(2,3)" {
 		t.Error("a shape's length or name")
 	}
+	for _, other := range []Shape{{2, 4}, {2, 2}, {3, 3}, {1, 3}, {2}, {2, 3, 1}, {}} {
+		if other.Equal(Shape{2, 3}) || (Shape{2, 3}).Equal(other) {
+			t.Errorf("%v is (2,3)", other)
+		}
+	}
 	s := Shape{2, 3, 4}
 	for axis, want := range map[int]int{0: 0, 2: 2, -1: 2, -3: 0} {
 		if got, err := s.Axis(axis); err != nil || got != want {

@@ -460,7 +460,7 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 				alpha, ds := s.alpha[l], s.ds[l]
 				inverse := 1 / s.rms[l]
 				if weights {
-					sum.add(scaled{ds * inverse, 0}, s.v, 0)
+					sum.add(scaled{ds * inverse, 0}, s.v)
 				}
 				if wanted[l] == nil {
 					continue
@@ -581,65 +581,79 @@ func (r *attnRes) backwardCareful(s *attnScratch, cached cacheFormat, to []sourc
 			continue
 		}
 		row.load(s.v, b, t)
-		e := normalise(s.v)
 		c := &s.careful[l]
 		ds := scaledOf(s.alpha[l], 0).times(c.da.minus(mean))
-		if sum != nil && ds.m != 0 {
-			sum.add(ds.over(c.rms), s.v, e)
+		if sum != nil {
+			sum.add(ds.over(c.rms), s.v)
 		}
 		if wanted[l] == nil {
 			continue
 		}
-		// dv = x g + y u - z v, and each of the factors relative to the largest
+		// dv = x g + y u - z v, where any of them may leave float64 for some elements
 		x := scaledOf(s.alpha[l], ge)
-		var y, z scaled
-		if ds.m != 0 {
-			y = ds.times(scale).over(c.rms)
-			if r.norm {
-				z = y.times(c.key).over(c.rms).over(scaledOf(float64(r.width), 0))
-			}
-			y, z = scaledOf(y.m, y.e+r.ue), scaledOf(z.m, z.e+e)
+		y := ds.times(scale).over(c.rms)
+		var z scaled
+		if r.norm {
+			z = y.times(c.key).over(c.rms).over(scaledOf(float64(r.width), 0))
 		}
-		top, found := 0, false
-		for _, f := range []scaled{x, y, z} {
-			if f.m != 0 && (!found || f.e > top) {
-				top, found = f.e, true
-			}
-		}
-		fx, fy, fz := x.at(top), y.at(top), z.at(top)
+		y.e += r.ue
 		for i := range s.h {
-			s.h[i] = math.Ldexp(float64(fx*s.g[i])+float64(fy*r.un[i])-float64(fz*s.v[i]), top)
+			dv := x.times(scaledOf(s.g[i], 0)).plus(y.times(scaledOf(r.un[i], 0)))
+			s.h[i] = dv.minus(z.times(scaledOf(s.v[i], 0))).float()
 		}
 		to[l].store(b, t, s.h)
 	}
 }
 
-// partialSum is v * 2^e, a sum over the tokens of a chunk.
+// partialSum is a sum over the tokens of a chunk: element i is v[i] * 2^e[i].
 type partialSum struct {
 	v []float64
-	e int
-	n int // how many terms
+	e []int // nil, for zeros, until the careful path needs them
+	n int   // how many terms
 }
 
-// add adds c * x * 2^e.
-func (p *partialSum) add(c scaled, x []float64, e int) {
-	if c.e+e != p.e { // on the careful path only
-		if e += c.e; p.n == 0 || e > p.e {
-			ldexp(p.v, p.e-e)
-			p.e = e
-		}
-		c.m = math.Ldexp(c.m, e-p.e)
-	}
+// add adds c * x.
+func (p *partialSum) add(c scaled, x []float64) {
 	p.n++
-	addScaled(p.v, c.m, x)
+	if c.e == 0 && p.e == nil {
+		addScaled(p.v, c.m, x)
+		return
+	}
+	for i := range x {
+		p.addTo(i, c.times(scaledOf(x[i], 0)))
+	}
+}
+
+// addTo adds x to element i.
+func (p *partialSum) addTo(i int, x scaled) {
+	if p.e == nil {
+		p.e = make([]int, len(p.v))
+	}
+	x = scaledOf(p.v[i], p.e[i]).plus(x)
+	p.v[i], p.e[i] = x.m, x.e
+}
+
+// at is element i.
+func (p *partialSum) at(i int) scaled {
+	if p.e == nil {
+		return scaledOf(p.v[i], 0)
+	}
+	return scaled{p.v[i], p.e[i]}
 }
 
 // weightGrads adds the chunks' partial sums in order and writes dw and dgamma.
 func (r *attnRes) weightGrads(sums []partialSum, grads *device.BlockAttnResGrads) error {
 	all := partialSum{v: make([]float64, r.width)}
 	for _, p := range sums {
-		if p.n > 0 {
-			all.add(scaled{1, 0}, p.v, p.e)
+		switch {
+		case p.n == 0:
+		case p.e == nil:
+			all.add(scaled{1, 0}, p.v)
+		default:
+			all.n++
+			for i := range p.v {
+				all.addTo(i, p.at(i))
+			}
 		}
 	}
 	for _, p := range []struct {
@@ -654,11 +668,11 @@ func (r *attnRes) weightGrads(sums []partialSum, grads *device.BlockAttnResGrads
 			return err
 		}
 		x := make([]float64, r.width)
-		for i, sum := range all.v {
+		for i := range x {
 			if all.n == 0 {
 				break // zeros, whatever the weights are
 			}
-			f := scaledOf(r.scale, 0).times(scaledOf(sum, all.e))
+			f := scaledOf(r.scale, 0).times(all.at(i))
 			if p.factor != nil {
 				f = f.times(scaledOf(p.factor[i], 0))
 			}

@@ -406,3 +406,79 @@ func largestOf(d tensor.DType) float64 {
 	}
 	return math.MaxFloat64
 }
+
+// oneToken is a case of one token with D = 1 or more, float64 unless said otherwise.
+func oneToken(dtype tensor.DType, norm bool, scale float64, w, g []float64, rows ...[]float64) *depth {
+	p := &depth{dtype: dtype, b: 1, t: 1, d: len(w), rows: rows, w: w, g: g, scale: scale, norm: norm, gamma: make([]float64, len(w))}
+	for i := range p.gamma {
+		p.gamma[i] = 1
+	}
+	return p
+}
+
+// Cases that random ones hardly meet, each with the step that would go wrong.
+func TestBlockAttnResCareful(t *testing.T) {
+	dev := newDevice(t, 1)
+	run := func(p *depth) *placed {
+		x := p.place(t, dense, p.dtype.Wide())
+		x.run(t, dev)
+		return x
+	}
+	// ds * scale is infinite, and 0 in the weight must not make it NaN.
+	for _, d := range []tensor.DType{tensor.Float32, tensor.Float64} {
+		x := run(oneToken(d, true, 0x1p1000, []float64{1, 1, 0}, []float64{0x1p100, 0x1p99, 3}, []float64{0x1p100, 0, 0}, []float64{0, 0x1p100, 0}))
+		if got := values(t, x.grads.Blocks[0])[2]; got != 1.5 {
+			t.Errorf("%v: beside an infinite derivative, a gradient is %v, want 1.5", d, got)
+		}
+	}
+	for what, p := range map[string]*depth{
+		"g . v underflows":                oneToken(tensor.Float64, false, 0x1p170, []float64{0x1p170, 0x1p170}, []float64{0x1p-170, 0}, []float64{0x1p-950, 0}, []float64{-0x1p-950, 0}),
+		"ds v overflows":                  oneToken(tensor.Float64, false, 0x1p-179, []float64{0}, []float64{0x1p170}, []float64{0x1p510}, []float64{-0x1p510}),
+		"the largest key is not the top":  oneToken(tensor.Float64, false, -1, []float64{1}, []float64{1}, []float64{1000}, []float64{1010}),
+		"the smallest key is not the top": oneToken(tensor.Float32, false, 1, []float64{1}, []float64{1}, []float64{-1000}, []float64{-1010}),
+	} {
+		if !p.within(t, what, run(p), 3e-13, 0x1p-1074) && !p.within(t, what, run(p), 1e-6, 0x1p-149) {
+			t.Errorf("%s: not decided", what)
+		}
+	}
+	// A row without weight, however large, leaves the sums of the others alone.
+	x := run(oneToken(tensor.Float64, false, 1, []float64{-1}, []float64{1}, []float64{0x1p1000}, []float64{0x1p-300}, []float64{-0x1p-300}))
+	if got := values(t, x.grads.ProjWeight)[0]; got != 0x1p-600 {
+		t.Errorf("beside a row of 2^1000 without weight dw is %v, want 2^-600", got)
+	}
+	// A column in which the large rows have nothing, in one token and over two.
+	p := oneToken(tensor.Float64, false, 1, []float64{0, 0}, []float64{1, 1}, []float64{0x1p1000, 0}, []float64{-0x1p1000, 0}, []float64{0, 0x1p-100}, []float64{0, -0x1p-100})
+	x = run(p)
+	if got := values(t, x.grads.ProjWeight); !math.IsInf(got[0], 1) || got[1] != 0x1p-201 {
+		t.Errorf("beside rows of 2^1000 dw is %v, want Inf and 2^-201", got)
+	}
+	p.t, p.g = 2, []float64{1, 1, 1, 1}
+	p.rows = [][]float64{{0x1p1000, 0, 0, 0x1p-100}, {-0x1p1000, 0, 0, -0x1p-100}}
+	for _, swap := range []bool{false, true} {
+		if swap {
+			p.rows = [][]float64{{0, 0x1p-100, 0x1p1000, 0}, {0, -0x1p-100, -0x1p1000, 0}}
+		}
+		if got := values(t, run(p).grads.ProjWeight); !math.IsInf(got[0], 1) || got[1] != 0x1p-200 {
+			t.Errorf("after a token of 2^1000 dw is %v, want Inf and 2^-200", got)
+		}
+	}
+}
+
+// Rows are rounded to bfloat16 as tensors are.
+func TestBlockAttnResStoresRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 1))
+	var x []float64
+	for e := -160; e <= 140; e++ {
+		for _, m := range []float64{1, 1 + 0x1p-8, 1 + 0x1p-7, 1 + 0x3p-8, 1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8 - 0x1p-40, 2 - 0x1p-8, 2 - 0x1p-9, 2 - 0x1p-40, 1 + r.Float64()} {
+			x = append(x, math.Ldexp(m, e), -math.Ldexp(m, e))
+		}
+	}
+	x = append(x, 0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), 0x1p-1074, math.MaxFloat64)
+	got := make([]uint16, len(x))
+	storeBFloat16Row(got, x)
+	for i, v := range x {
+		if want := tensor.BFloat16FromFloat64(v); got[i] != want {
+			t.Errorf("%v is stored as %04x, want %04x", v, got[i], want)
+		}
+	}
+}

@@ -800,6 +800,28 @@ func TestBlockAttnResRoundsOnceAndReadsCaches(t *testing.T) {
 		}
 		ok(t, cache.SetFloat64s(keep))
 	}
+	// The caches of float64 hold what those of float32 cannot.
+	for _, e := range []int{200, -200} {
+		p := newDepth(rand.New(rand.NewPCG(33, 1)), tensor.Float64, 1, 2, 2, 5, true, true, 1)
+		p.eps = 0
+		for _, row := range p.rows {
+			for i := range row {
+				row[i] = math.Ldexp(row[i], e)
+			}
+		}
+		x := p.place(t, dense, tensor.Float64)
+		x.run(t, dev)
+		before := bitsOf(t, x.grads.ProjWeight)
+		v := values(t, x.out.RMS)
+		for i := range v {
+			v[i] *= 2
+		}
+		ok(t, x.out.RMS.SetFloat64s(v))
+		ok(t, dev.BlockAttnResBackward(bg, x.args, x.out, x.gradH, x.grads))
+		if slices.Equal(bitsOf(t, x.grads.ProjWeight), before) {
+			t.Errorf("rows of 2^%d: the rms cache is not read", e)
+		}
+	}
 }
 
 // Every refusal names its argument, and nothing is written.
@@ -969,8 +991,15 @@ func TestBlockAttnResCancelled(t *testing.T) {
 func TestBlockAttnResRoundedWeights(t *testing.T) {
 	r := rand.New(rand.NewPCG(37, 1))
 	dev := newDevice(t, 2)
-	for _, norm := range []bool{true, false} {
-		p := newDepth(r, tensor.Float32, 3, 20, 6, 9, true, norm, 1)
+	for _, c := range []struct {
+		norm  bool
+		scale float64
+	}{{true, 1}, {false, 1}, {true, 0x1p400}, {false, 0x1p400}} { // the large one goes the careful path
+		norm := c.norm
+		p := newDepth(r, tensor.Float32, 3, 20, 6, 9, true, norm, c.scale)
+		if c.scale > 1 {
+			clear(p.w)
+		}
 		const large = 1e3
 		for _, row := range p.rows {
 			for i := 0; i < len(row); i += 9 {
@@ -982,14 +1011,18 @@ func TestBlockAttnResRoundedWeights(t *testing.T) {
 		}
 		clear(p.w[:1])
 		x := p.place(t, dense, tensor.Float32)
+		x.grads.ProjWeight = laid(t, dense, tensor.Float64, nil, 9)
+		if norm {
+			x.grads.RMSNormGamma = laid(t, dense, tensor.Float64, nil, 9)
+		}
 		x.run(t, dev)
 		for name, y := range x.results() {
 			if perToken(name) {
 				continue
 			}
 			for _, v := range values(t, y) {
-				if math.Abs(v) > 60*7*large*1e-14*large {
-					t.Errorf("norm %v: %s has %v, want next to nothing", norm, name, v)
+				if !(math.Abs(v) <= 60*7*large*1e-14*large*c.scale) {
+					t.Errorf("%+v: %s has %v, want next to nothing", c, name, v)
 				}
 			}
 		}

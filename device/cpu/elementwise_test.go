@@ -393,6 +393,22 @@ func TestElementwiseLayouts(t *testing.T) {
 	}
 }
 
+// A window that slides over one row: neighbours along both axes share memory.
+func TestElementwiseWindows(t *testing.T) {
+	d := newDevice(t, 1)
+	row := must[*tensor.Tensor](t)(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9}, 9))
+	for _, strides := range [][]int{{1, 1}, {2, 1}, {1, 2}, {3, 1}} {
+		x := must[*tensor.Tensor](t)(tensor.NewStrided(row.Memory(), tensor.Float64, []int{3, 3}, strides, 0))
+		out := laid(t, dense, tensor.Float64, nil, 3, 3)
+		ok(t, d.Unary(bg, device.Unary{Func: device.Neg}, out, x))
+		for i, got := range values(t, out) {
+			if want := -float64(1 + i/3*strides[0] + i%3*strides[1]); got != want {
+				t.Errorf("strides %v: element %d is %v, want %v", strides, i, got, want)
+			}
+		}
+	}
+}
+
 func TestElementwiseExpanded(t *testing.T) {
 	d := newDevice(t, 2)
 	r := rand.New(rand.NewPCG(4, 2))

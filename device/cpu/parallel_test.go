@@ -30,6 +30,22 @@ func TestRunCallsEachChunkOnce(t *testing.T) {
 	}
 }
 
+// run returns when the last chunk has ended, also where that is not the caller's.
+func TestRunWaits(t *testing.T) {
+	d := newDevice(t, 3)
+	for range 20 {
+		var running atomic.Int32
+		ok(t, d.run(bg, 12, func(int) {
+			// Whoever comes late is still at work when the others find nothing more to do.
+			time.Sleep(time.Duration(running.Add(1)) * time.Millisecond)
+			running.Add(-1)
+		}))
+		if n := running.Load(); n != 0 {
+			t.Fatalf("%d chunks are still running", n)
+		}
+	}
+}
+
 // A chunk may itself run a kernel, and many callers may share the workers.
 func TestRunNestedAndShared(t *testing.T) {
 	d := newDevice(t, 3)

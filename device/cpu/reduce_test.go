@@ -261,6 +261,39 @@ func TestReduceNaNAndInf(t *testing.T) {
 	}
 }
 
+// Axes that share memory are not one axis.
+func TestReduceWindows(t *testing.T) {
+	d := newDevice(t, 1)
+	row := must[*tensor.Tensor](t)(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9}, 9))
+	for _, c := range []struct {
+		strides []int
+		want    float64
+	}{{[]int{1, 1}, 27}, {[]int{2, 1}, 36}, {[]int{1, 2}, 36}, {[]int{3, 1}, 45}, {[]int{0, 1}, 18}} {
+		x := must[*tensor.Tensor](t)(tensor.NewStrided(row.Memory(), tensor.Float64, []int{3, 3}, c.strides, 0))
+		out := laid(t, dense, tensor.Float64, nil, 1, 1)
+		ok(t, d.Reduce(bg, device.Sum, out, x))
+		if got := values(t, out)[0]; got != c.want {
+			t.Errorf("strides %v: the sum is %v, want %v", c.strides, got, c.want)
+		}
+	}
+}
+
+// Which NaN comes out does not depend on which went in.
+func TestReduceGivesOneNaN(t *testing.T) {
+	d := newDevice(t, 1)
+	x := math.Float64frombits(0x7ff8000000001234)
+	y := math.Float64frombits(0xfff8000000004321)
+	for _, f := range reductions {
+		for _, data := range [][]float64{{1, x, 2}, {y, 1, x}, {x}} {
+			out := laid(t, dense, tensor.Float64, nil, 1)
+			ok(t, d.Reduce(bg, f, out, laid(t, dense, tensor.Float64, data, len(data))))
+			if got := math.Float64bits(values(t, out)[0]); got != math.Float64bits(math.NaN()) {
+				t.Errorf("reduction %v of %v gives the NaN %016x", f, data, got)
+			}
+		}
+	}
+}
+
 func TestReduceNothing(t *testing.T) {
 	d := newDevice(t, 2)
 	for _, dt := range floats {

@@ -3,7 +3,8 @@ package cpu
 import "math"
 
 // scaled is m * 2^e, a float64 whose exponent cannot over- or underflow. A
-// finite m that is not 0 has 0.5 <= |m| < 1; zeros, infinities and NaNs have e = 0.
+// finite m that is not 0 has 0.5 <= |m| < 1; the e of zeros, infinities and NaNs
+// means nothing.
 type scaled struct {
 	m float64
 	e int
@@ -12,9 +13,6 @@ type scaled struct {
 // scaledOf is x * 2^e.
 func scaledOf(x float64, e int) scaled {
 	m, f := math.Frexp(x) // of 0, Inf and NaN: themselves and 0
-	if m == 0 || math.IsInf(m, 0) || m != m {
-		return scaled{m: m}
-	}
 	return scaled{m, e + f}
 }
 
@@ -42,9 +40,6 @@ func (a scaled) sqrt() scaled {
 
 // float is the nearest float64.
 func (a scaled) float() float64 { return math.Ldexp(a.m, a.e) }
-
-// at is a * 2^-e.
-func (a scaled) at(e int) float64 { return math.Ldexp(a.m, a.e-e) }
 
 // normalise divides v by a power of two, so that its largest element is within
 // 0.5 and 1, and gives the exponent; what has no finite largest element, or

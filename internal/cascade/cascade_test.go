@@ -66,6 +66,30 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// The gradients of the weights are the sums over all slices.
+func TestSlicesAddUp(t *testing.T) {
+	dev := cpu.New()
+	defer dev.Close()
+	c := small
+	c.D = 1 // one element, which is then the worst
+	c.DType = tensor.Float64
+	whole := run(t, c, dev)
+	c.Memory = perElement * c.sources() * 7
+	for i, s := range run(t, c, dev) {
+		a, b := whole[i].Worst, s.Worst
+		if a.Index < 0 {
+			a, b = whole[i].WorstSmall, s.WorstSmall
+		}
+		if strings.HasPrefix(s.Output, "grad_proj") || strings.HasPrefix(s.Output, "grad_rms") {
+			for _, x := range [][2]float64{{a.Kernel, b.Kernel}, {a.Benchmark, b.Benchmark}, {a.Golden, b.Golden}} {
+				if math.Abs(x[0]-x[1]) > 1e-12*math.Abs(x[0]) {
+					t.Errorf("%s: at once %v, in slices %v", s.Output, a, b)
+				}
+			}
+		}
+	}
+}
+
 // spoiled is a device whose operator is wrong in one element of one result.
 type spoiled struct {
 	*cpu.Device

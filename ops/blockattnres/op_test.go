@@ -274,6 +274,10 @@ func TestRefusals(t *testing.T) {
 			return nil
 		}, tensor.ErrDType, "partial_block"},
 		{"weight missing", func(in *blockattnres.Tensors) []blockattnres.Option { in.ProjWeight = nil; return nil }, tensor.ErrMissing, "proj_weight"},
+		{"two rows of weights", func(in *blockattnres.Tensors) []blockattnres.Option {
+			in.ProjWeight = noise(t, tensor.Float32, 1, 2, 4)
+			return nil
+		}, tensor.ErrShape, "proj_weight"},
 		{"weight shape", func(in *blockattnres.Tensors) []blockattnres.Option {
 			in.ProjWeight = noise(t, tensor.Float32, 1, 5)
 			return nil
@@ -451,6 +455,136 @@ func TestDecomposedOfAnySize(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The rms of a row that float64 cannot square.
+func TestDecomposedRMSOfAnySize(t *testing.T) {
+	for _, x := range []float64{0x1p700, 0x1p-700, 1} {
+		tape := autograd.NewTape(context.Background(), cpu.New())
+		row, err := tensor.FromFloat64s(tensor.Float64, []float64{x, -x, x}, 1, 1, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := blockattnres.Decompose(blockattnres.Inputs{Blocks: []*autograd.Var{tape.Watch(row), tape.Watch(row)}, ProjWeight: tape.Watch(noise(t, tensor.Float64, 1, 3)), RMSNormGamma: tape.Watch(noise(t, tensor.Float64, 2, 3))}, blockattnres.Eps(0))
+		rms, err := p.RMS.Float64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rms {
+			if math.Abs(r/x-1) > 1e-15 {
+				t.Errorf("rms %v, want %v", r, x)
+			}
+		}
+		tape.Release()
+	}
+}
+
+// The defaults of the document: scale 1, eps 1e-6, RMSNorm on.
+func TestDefaults(t *testing.T) {
+	zero, err := tensor.Zeros(tensor.Float64, 1, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := cpu.New()
+	defer dev.Close()
+	in := operands(t, tensor.Float64, 2, 1, 1, 2)
+	sameBits(t, "defaults", runBoth(t, dev, in, noise(t, tensor.Float64, 5, 1, 1, 2)), runBoth(t, dev, in, noise(t, tensor.Float64, 5, 1, 1, 2), blockattnres.Scale(1), blockattnres.Eps(1e-6)))
+	in.Blocks[0] = zero
+	s := device.NewStream(context.Background(), dev)
+	defer s.Release()
+	out, err := blockattnres.Forward(s, in, blockattnres.Caches{RMS: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rms, err := out.RMS.Float64s(); err != nil || rms[0] != math.Sqrt(1e-6) {
+		t.Errorf("the rms of a row of zeros is %v, want 1e-3 (%v)", rms, err)
+	}
+}
+
+// declining is a device whose fused kernel takes no call.
+type declining struct{ *cpu.Device }
+
+func (declining) BlockAttnResForward(context.Context, *device.BlockAttnResArgs, *device.BlockAttnResOut) error {
+	return fmt.Errorf("not these sizes: %w", errors.ErrUnsupported)
+}
+
+// Where the device declines, Apply is the definition in float64, rounded once,
+// as where it has no kernel, and what was made for the kernel is given back.
+func TestDeclined(t *testing.T) {
+	for _, d := range everyDType {
+		in := operands(t, d, 3, 1, 40, 33)
+		seed := noise(t, d, 300, 1, 40, 33)
+		want := gradients(t, path{"", plain{cpu.New()}, blockattnres.Apply}, in, seed)
+		got := gradients(t, path{"", declining{cpu.New()}, blockattnres.Apply}, in, seed)
+		for i := range want {
+			for j := range want[i] {
+				if got[i][j] != want[i][j] {
+					t.Fatalf("%v: result %d element %d is %v, want %v", d, i, j, got[i][j], want[i][j])
+				}
+			}
+		}
+	}
+	dev := cpu.New()
+	inUse := func(on device.Device) int {
+		tape := autograd.NewTape(context.Background(), on)
+		defer tape.Release()
+		var v []*autograd.Var
+		for _, x := range list(operands(t, tensor.Float64, 3, 1, 40, 33)) {
+			v = append(v, tape.Watch(x))
+		}
+		if err := blockattnres.Apply(inputs(v, 3, true, true)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		n, _, _ := dev.Memory()
+		return n
+	}
+	if a, b := inUse(declining{dev}), inUse(plain{dev}); a != b {
+		t.Errorf("%d bytes in use after a kernel declined, %d without one", a, b)
+	}
+}
+
+// A result that is used twice: in 16 bits its gradient is summed in float32, and
+// the kernel gets it in the result's dtype.
+func TestUsedTwice(t *testing.T) {
+	for _, d := range everyDType {
+		in := operands(t, d, 2, 1, 3, 5)
+		twice := func(f func(blockattnres.Inputs, ...blockattnres.Option) *autograd.Var) func(blockattnres.Inputs, ...blockattnres.Option) *autograd.Var {
+			return func(in blockattnres.Inputs, o ...blockattnres.Option) *autograd.Var {
+				h := f(in, o...)
+				return ops.Add(h, h)
+			}
+		}
+		seed := noise(t, d, 300, 1, 3, 5)
+		ps := paths()
+		got := gradients(t, path{"", ps[0].dev, twice(ps[0].f)}, in, seed)
+		want := gradients(t, path{"", ps[1].dev, twice(ps[1].f)}, in, seed)
+		unit := map[tensor.DType]float64{tensor.Float32: 1e-6, tensor.Float64: 1e-14, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10}[d]
+		for i := range want {
+			for j, w := range want[i] {
+				if math.Abs(got[i][j]-w) > unit*math.Max(1, math.Abs(w)) {
+					t.Fatalf("%v: result %d element %d is %v, want %v", d, i, j, got[i][j], w)
+				}
+			}
+		}
+	}
+}
+
+// Without RMSNorm there is no gradient of gamma.
+func TestNoGammaGradient(t *testing.T) {
+	dev := cpu.New()
+	defer dev.Close()
+	in := operands(t, tensor.Float32, 2, 1, 3, 5)
+	in.RMSNormGamma = nil
+	s := device.NewStream(context.Background(), dev)
+	defer s.Release()
+	out, err := blockattnres.Forward(s, in, blockattnres.Caches{Alpha: true}, blockattnres.WithoutRMSNorm())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := blockattnres.Backward(s, noise(t, tensor.Float32, 3, 1, 3, 5), in, out.Alpha, nil, blockattnres.WithoutRMSNorm())
+	if err != nil || g.RMSNormGamma != nil || g.ProjWeight == nil {
+		t.Errorf("%v, %+v", err, g)
 	}
 }
 
