@@ -258,7 +258,7 @@ func (s settings) one(ctx context.Context, dev device.Device, out, errs io.Write
 	if s.json {
 		return o.Passed, writeJSON(out, o)
 	}
-	fmt.Fprintf(out, "%s, %d slices\n", o.Case, s.Slices())
+	fmt.Fprintf(out, "%s, slices: %d\n", o.Case, s.Slices())
 	if err := precision.Table(out, s.level, o.Results...); err != nil {
 		return false, err
 	}
