@@ -64,6 +64,9 @@ func (d *Device) run(ctx context.Context, chunks int, do func(chunk int)) error 
 	if d == nil {
 		return errNil
 	}
+	if tierErr != nil {
+		return tierErr
+	}
 	return d.workers.run(ctx, chunks, do)
 }
 

@@ -138,3 +138,6 @@ var float16Table = func() (t [1 << 16]float32) {
 	}
 	return t
 }()
+
+// at is the n elements from p on.
+func at[F real](p *F, n int) []F { return unsafe.Slice(p, n) }

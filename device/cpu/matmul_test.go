@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/lamina-go/lamina/device/cpu"
@@ -74,7 +76,7 @@ func canonical[F float32 | float64](a, b []float64, batch, m, k, n int) (want, t
 			var part F
 			for j := k0; j < min(k0+384, k); j++ {
 				x, y := F(a[(i*m+r)*k+j]), F(b[(i*k+j)*n+c])
-				part += F(x * y)
+				part = fused(x, y, part)
 				terms[e] += math.Abs(float64(x) * float64(y))
 			}
 			sum += part
@@ -82,6 +84,67 @@ func canonical[F float32 | float64](a, b []float64, batch, m, k, n int) (want, t
 		want[e] = float64(sum)
 	}
 	return want, terms
+}
+
+// fused is x*y + z, rounded once.
+func fused[F float32 | float64](x, y, z F) F {
+	if a, ok := any(x).(float32); ok {
+		return F(cpu.FMA32(a, float32(y), float32(z)))
+	}
+	return F(math.FMA(float64(x), float64(y), float64(z)))
+}
+
+// The portable fused multiply-add of float32 against exact arithmetic: random
+// numbers of any exponent, and sums next to ties.
+func TestFMA32(t *testing.T) {
+	r := rand.New(rand.NewPCG(51, 1))
+	number := func() float32 {
+		switch r.IntN(6) {
+		case 0:
+			return math.Float32frombits(r.Uint32())
+		case 1:
+			return float32(r.IntN(9) - 4)
+		}
+		return float32(math.Ldexp(1+float64(r.IntN(1<<r.IntN(24)))/(1<<23), r.IntN(60)-30) * float64(1-2*r.IntN(2)))
+	}
+	count := 2000000
+	if testing.Short() {
+		count = 300000
+	}
+	slow := 0
+	for range count {
+		a, b, c := number(), number(), number()
+		switch r.IntN(5) {
+		case 4: // the product half a unit of c, less by what float64 does not see in the sum
+			x := float32(math.Ldexp(1, -12-r.IntN(11)))
+			a, b = 1+x, float32(math.Ldexp(1, -24))*(1-x)
+			c = (1 + float32(r.IntN(4))*0x1p-23) * float32(1-2*r.IntN(2))
+		case 0: // c half a unit of the product, or less by little
+			c = a * b * float32(math.Ldexp(1, -24-r.IntN(30)))
+		case 1: // the product half a unit of c, or less by little
+			c = a * b * float32(math.Ldexp(1, 23+r.IntN(30)))
+		}
+		got := cpu.FMA32(a, b, c)
+		if x := a - a + b - b + c - c; x != 0 {
+			if want := float32(float64(a)*float64(b) + float64(c)); got != want && (got == got || want == want) {
+				t.Fatalf("%v*%v+%v is %v, want %v", a, b, c, got, want)
+			}
+			continue
+		}
+		exact := new(big.Float).SetPrec(2000).SetFloat64(float64(a))
+		exact.Mul(exact, big.NewFloat(float64(b)))
+		exact.Add(exact, big.NewFloat(float64(c)))
+		want, _ := exact.Float32()
+		if got != want {
+			t.Fatalf("%x*%x+%x is %x, want %x", a, b, c, got, want)
+		}
+		if want != float32(float64(a)*float64(b)+float64(c)) {
+			slow++
+		}
+	}
+	if slow < count/4000 {
+		t.Errorf("only %d of %d sums need care", slow, count)
+	}
 }
 
 func multiply(t *testing.T, dev *cpu.Device, d tensor.DType, layout string, a, b *tensor.Tensor) *tensor.Tensor {
@@ -93,8 +156,10 @@ func multiply(t *testing.T, dev *cpu.Device, d tensor.DType, layout string, a, b
 	return out
 }
 
-// Every path gives the bits of the canonical order, in every dtype and layout.
-func TestMatMulOrder(t *testing.T) {
+// Every path gives the bits of the canonical order, in every dtype, layout and tier.
+func TestMatMulOrder(t *testing.T) { cpu.EachTier(t, matMulOrder) }
+
+func matMulOrder(t *testing.T) {
 	sizes := []int{1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 31, 33, 63, 65, 129}
 	src := random.Source{Seed: 3}
 	n := 0
@@ -107,6 +172,15 @@ func TestMatMulOrder(t *testing.T) {
 	runs := 400
 	if testing.Short() {
 		runs = 120
+	}
+	// More than one block of columns, rows and k, for many rows and few.
+	blocks := []struct {
+		batch, m, k, n int
+		dtype          tensor.DType
+		a, b           string
+	}{
+		{1, 200, 400, 300, tensor.Float32, "rows", "rows"}, {1, 200, 400, 300, tensor.Float32, "columns", "columns"}, {1, 101, 390, 515, tensor.BFloat16, "sliced", "rows"},
+		{2, 5, 800, 70, tensor.Float32, "rows", "rows"}, {1, 3, 390, 600, tensor.Float64, "rows", "rows"}, {1, 600, 390, 3, tensor.Float32, "rows", "columns"},
 	}
 	for run := range runs {
 		batch, m, k, c := 1+draw(3), sizes[draw(len(sizes))], sizes[draw(len(sizes))], sizes[draw(len(sizes))]
@@ -123,6 +197,13 @@ func TestMatMulOrder(t *testing.T) {
 		la, lb, lo := matrixLayouts[draw(5)], matrixLayouts[draw(5)], matrixLayouts[draw(3)]
 		name := fmt.Sprintf("run %d: %d x (%d,%d)x(%d,%d), %v %v %v, %s %s %s", run, batch, m, k, k, c, da, db, do, la, lb, lo)
 		a, b := matrix(t, da, la, uint64(run), batch, m, k), matrix(t, db, lb, uint64(run)+1000, batch, k, c)
+		if run < len(blocks) {
+			x := blocks[run]
+			batch, m, k, c, da, db, do, la, lb = x.batch, x.m, x.k, x.n, x.dtype, x.dtype, x.dtype, x.a, x.b
+			lo = "rows"
+			name = fmt.Sprintf("blocks %+v", x)
+			a, b = matrix(t, da, la, uint64(run), batch, m, k), matrix(t, db, lb, uint64(run)+1000, batch, k, c)
+		}
 		wide := da == tensor.Float64 || db == tensor.Float64 || do == tensor.Float64
 		var want, terms []float64
 		if wide {

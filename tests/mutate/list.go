@@ -17,6 +17,7 @@ type mutant struct {
 	old, new   string
 	equivalent string // why it changes nothing
 	by         []*suite
+	needs      string // instructions that a machine must have
 }
 
 // String is where the bug is and what it is.
@@ -47,6 +48,7 @@ var bug = regexp.MustCompile(`^(-|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)(?:#(\d+))?: (
 //
 //	file PATH                     the bugs that follow are in this file of the module
 //	by SUITE SUITE ...            and are looked for by these tests, in this order
+//	needs TIER                    on machines that have this tier of package cpu
 //	FUNCTION: OLD => NEW          a bug: OLD, which is there once, becomes NEW
 //	FUNCTION#K: OLD => NEW        the K-th OLD of the function
 //	-: OLD => NEW                 in the file, outside of functions
@@ -54,9 +56,9 @@ var bug = regexp.MustCompile(`^(-|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)(?:#(\d+))?: (
 //	# ...                         a remark
 //
 // A suite is a package's folder, or folder:expression for the tests that it
-// matches. A function is Name, or Type.Name for a method.
+// matches. A function is Name, or Type.Name for a method. NEW may have \n and \t.
 func parse(name, text string) (list []*mutant, err error) {
-	var file string
+	var file, needs string
 	var by []*suite
 	for i, line := range strings.Split(text, "\n") {
 		at := fmt.Sprintf("%s:%d", name, i+1)
@@ -64,7 +66,9 @@ func parse(name, text string) (list []*mutant, err error) {
 		switch {
 		case word == "" || strings.HasPrefix(word, "#"):
 		case word == "file":
-			file = rest
+			file, needs = rest, ""
+		case word == "needs":
+			needs = rest
 		case word == "by":
 			by = nil
 			for _, s := range strings.Fields(rest) {
@@ -83,7 +87,7 @@ func parse(name, text string) (list []*mutant, err error) {
 			if f == "-" {
 				f = ""
 			}
-			list = append(list, &mutant{list: at, file: file, function: f, occurrence: k, old: m[3], new: m[4], by: by})
+			list = append(list, &mutant{list: at, file: file, function: f, occurrence: k, old: m[3], new: strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(m[4]), by: by, needs: needs})
 		}
 	}
 	return list, nil

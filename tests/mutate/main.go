@@ -34,6 +34,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/lamina-go/lamina/device/cpu"
 )
 
 //go:embed mutants/*.txt
@@ -135,6 +137,12 @@ func readLists() (all []*mutant, err error) {
 	return all, nil
 }
 
+// has reports whether this machine has a tier of instructions.
+func has(tier string) bool {
+	best := cpu.Tier()
+	return tier == "" || tier == best || tier == "avx2" && best == "avx512"
+}
+
 // test builds and runs the mutants and gives how many survived.
 func (s settings) test(ctx context.Context, mutants []*mutant, out, errs io.Writer) (survived int, err error) {
 	started := time.Now()
@@ -146,10 +154,18 @@ func (s settings) test(ctx context.Context, mutants []*mutant, out, errs io.Writ
 		defer os.RemoveAll(dir)
 	}
 	var chosen []*mutant
+	left := 0
 	for _, m := range mutants {
-		if s.only.MatchString(m.String()) {
+		switch {
+		case !s.only.MatchString(m.String()):
+		case !has(m.needs):
+			left++
+		default:
 			chosen = append(chosen, m)
 		}
+	}
+	if left > 0 {
+		fmt.Fprintf(out, "%d mutants are left out: this machine has not the instructions\n", left)
 	}
 	b, err := build(ctx, s.root, dir, mutants, chosen)
 	if err != nil {

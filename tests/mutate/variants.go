@@ -49,8 +49,15 @@ func variants(root string, mutants []*mutant) (map[string]source, error) {
 	var errs []error // all that does not apply, in one message
 	for name, list := range byFile {
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-		if err == nil {
+		switch {
+		case err != nil:
+		case strings.HasSuffix(name, ".go"):
 			out[name], err = variantsOf(name, string(text), list)
+		default: // assembly has no variants: each bug is a build of its own
+			for _, m := range list {
+				_, e := m.apply(string(text))
+				err = errors.Join(err, e)
+			}
 		}
 		errs = append(errs, err)
 	}

@@ -1,0 +1,156 @@
+package main
+
+import "fmt"
+
+// gemms are the micro-kernels of the matrix product: to a tile of c they add
+// the product of some rows of a and columns of b, each element in one
+// accumulator from 0 over k in order, by fused multiply-adds.
+func gemms() string {
+	t := newText()
+	for _, k := range []struct {
+		isa  isa
+		elem elem
+		rows []int
+	}{{avx512, f32, []int{8, 4, 2, 1}}, {avx512, f64, []int{8, 4, 2, 1}}, {avx2, f32, []int{6, 4, 2, 1}}, {avx2, f64, []int{6, 4, 2, 1}}} {
+		for _, rows := range k.rows {
+			t.gemm(k.isa, k.elem, rows)
+		}
+	}
+	t.transpose()
+	return t.String()
+}
+
+// gemm has two vectors of columns. Element (i,k) of a is at a + i*ars + k*acs,
+// and the columns of the tile for each k at b + k*bks.
+func (t *text) gemm(v isa, e elem, rows int) {
+	const vectors = 2
+	reg := func(i int) string { return fmt.Sprintf("%s%d", v.reg, i) }
+	acc := func(i, j int) string { return reg(i*vectors + j) }
+	b := func(j int) string { return reg(rows*vectors + j) }
+	broadcasts := min(v.count-(rows+1)*vectors, 4)
+	a := func(i int) string { return reg((rows+1)*vectors + i%broadcasts) }
+	scale := fmt.Sprintf("$%d", map[int]int{4: 2, 8: 3}[e.bytes])
+
+	name := fmt.Sprintf("gemm%s%sx%d", e.name, v.name, rows)
+	t.function(name, fmt.Sprintf("func %s(c *%s, ldc int, a *%s, ars, acs int, b *%s, bks, k int)", name, e.goName(), e.goName(), e.goName()), 64)
+	t.op("MOVQ", "c+0(FP)", "DI")
+	t.op("MOVQ", "ldc+8(FP)", "SI")
+	t.op("MOVQ", "a+16(FP)", "R8")
+	t.op("MOVQ", "ars+24(FP)", "R9")
+	t.op("MOVQ", "acs+32(FP)", "R10")
+	t.op("MOVQ", "b+40(FP)", "DX")
+	t.op("MOVQ", "bks+48(FP)", "BX")
+	t.op("MOVQ", "k+56(FP)", "CX")
+	for _, r := range []string{"SI", "R9", "R10", "BX"} {
+		t.op("SHLQ", scale, r)
+	}
+	// Rows 0, 3 and 6 have a register; the others are a multiple of the stride away.
+	if rows > 3 {
+		t.op("LEAQ", "(R9)(R9*2)", "R11") // 3 rows
+		t.op("LEAQ", "(R8)(R11*1)", "R12")
+	}
+	if rows > 6 {
+		t.op("LEAQ", "(R12)(R11*1)", "R13")
+	}
+	base := func(i int) string { return []string{"R8", "R12", "R13"}[i/3] }
+	row := func(i int) string {
+		return "(" + base(i) + ")" + []string{"", "(R9*1)", "(R9*2)"}[i%3]
+	}
+	for i := range rows {
+		for j := range vectors {
+			t.op(map[string]string{"Y": "VXORPS", "Z": "VPXORQ"}[v.reg], acc(i, j), acc(i, j), acc(i, j))
+		}
+	}
+	t.label("loop")
+	for j := range vectors {
+		t.op("VMOVU"+e.suffix, fmt.Sprintf("%d(DX)", j*v.bytes), b(j))
+	}
+	for i := range rows {
+		t.op(map[int]string{4: "VBROADCASTSS", 8: "VBROADCASTSD"}[e.bytes], row(i), a(i))
+		for j := range vectors {
+			t.op("VFMADD231"+e.suffix, b(j), a(i), acc(i, j))
+		}
+	}
+	t.op("ADDQ", "BX", "DX")
+	for i := 0; i < rows; i += 3 {
+		t.op("ADDQ", "R10", base(i))
+	}
+	t.op("DECQ", "CX")
+	t.op("JNZ", "loop")
+	for i := range rows {
+		for j := range vectors {
+			at := fmt.Sprintf("%d(DI)", j*v.bytes)
+			t.op("VADD"+e.suffix, at, acc(i, j), acc(i, j))
+			t.op("VMOVU"+e.suffix, acc(i, j), at)
+		}
+		if i < rows-1 {
+			t.op("ADDQ", "SI", "DI")
+		}
+	}
+	t.op("VZEROUPPER")
+	t.op("RET")
+}
+
+// transpose writes 16 rows of 16n elements as 16n rows of 16.
+func (t *text) transpose() {
+	z := func(i int) string { return fmt.Sprintf("Z%d", i) }
+	t.function("transposeF32AVX512", "func transposeF32AVX512(to *float32, stride int, from *float32, ld, n int)", 40)
+	t.op("MOVQ", "to+0(FP)", "DI")
+	t.op("MOVQ", "stride+8(FP)", "SI")
+	t.op("MOVQ", "from+16(FP)", "R8")
+	t.op("MOVQ", "ld+24(FP)", "R9")
+	t.op("MOVQ", "n+32(FP)", "CX")
+	t.op("SHLQ", "$2", "SI")
+	t.op("SHLQ", "$2", "R9")
+	t.op("LEAQ", "(R9)(R9*2)", "R10")
+	t.op("LEAQ", "(SI)(SI*2)", "R11")
+	t.label("loop")
+	// Rows 0 to 15 in Z0 to Z15.
+	t.op("MOVQ", "R8", "R12")
+	for i := 0; i < 16; i += 4 {
+		for j, at := range []string{"(R12)", "(R12)(R9*1)", "(R12)(R9*2)", "(R12)(R10*1)"} {
+			t.op("VMOVUPS", at, z(i+j))
+		}
+		if i < 12 {
+			t.op("LEAQ", "(R12)(R9*4)", "R12")
+		}
+	}
+	// Pairs of rows, element by element; then pairs of pairs.
+	for i := 0; i < 16; i += 2 {
+		t.op("VUNPCKLPS", z(i+1), z(i), z(16+i))
+		t.op("VUNPCKHPS", z(i+1), z(i), z(17+i))
+	}
+	for i := 0; i < 16; i += 4 {
+		// Column c of the four rows, in each quarter q the column 4q + c.
+		t.op("VUNPCKLPD", z(16+i+2), z(16+i), z(i))
+		t.op("VUNPCKHPD", z(16+i+2), z(16+i), z(i+1))
+		t.op("VUNPCKLPD", z(16+i+3), z(16+i+1), z(i+2))
+		t.op("VUNPCKHPD", z(16+i+3), z(16+i+1), z(i+3))
+	}
+	for c := range 4 {
+		// Quarters 0 and 2, then 1 and 3, of rows 0-7 and of rows 8-15.
+		t.op("VSHUFF32X4", "$0x88", z(4+c), z(c), z(16+c))
+		t.op("VSHUFF32X4", "$0xdd", z(4+c), z(c), z(20+c))
+		t.op("VSHUFF32X4", "$0x88", z(12+c), z(8+c), z(24+c))
+		t.op("VSHUFF32X4", "$0xdd", z(12+c), z(8+c), z(28+c))
+	}
+	for c := range 4 {
+		t.op("VSHUFF32X4", "$0x88", z(24+c), z(16+c), z(c))    // columns c
+		t.op("VSHUFF32X4", "$0x88", z(28+c), z(20+c), z(4+c))  // 4 + c
+		t.op("VSHUFF32X4", "$0xdd", z(24+c), z(16+c), z(8+c))  // 8 + c
+		t.op("VSHUFF32X4", "$0xdd", z(28+c), z(20+c), z(12+c)) // 12 + c
+	}
+	for i := 0; i < 16; i += 4 {
+		for j, at := range []string{"(DI)", "(DI)(SI*1)", "(DI)(SI*2)", "(DI)(R11*1)"} {
+			t.op("VMOVUPS", z(i+j), at)
+		}
+		t.op("LEAQ", "(DI)(SI*4)", "DI")
+	}
+	t.op("ADDQ", "$64", "R8")
+	t.op("DECQ", "CX")
+	t.op("JNZ", "loop")
+	t.op("VZEROUPPER")
+	t.op("RET")
+}
+
+func (e elem) goName() string { return map[string]string{"F32": "float32", "F64": "float64"}[e.name] }
