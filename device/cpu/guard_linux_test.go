@@ -47,7 +47,7 @@ func fill[F real](r *rand.Rand, x []F) []F {
 // nearTies are numbers whose products and sums lie next to halves of float32's units.
 func nearTies[F real](r *rand.Rand, x []F) []F {
 	for i := range x {
-		v := 1 + math.Ldexp(float64(r.IntN(3)-1), -12)
+		v := 1 + math.Ldexp(float64(r.IntN(3)-1), -20)
 		if r.IntN(2) == 0 {
 			v = math.Ldexp(v, -24)
 		}
