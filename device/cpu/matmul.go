@@ -266,15 +266,21 @@ func (p *gemm[F]) packB(j0, j1, k0, kn int) {
 // each column, width numbers. Rows from end on are zeros.
 func (p *gemm[F]) pack(panel []F, width int, m matrix, i, end, k0, n int) {
 	have := min(width, end-i)
+	same := m.dtype == dtypeOf[F]()
 	if m.row == 1 { // columns of m are contiguous
 		for k := range n {
 			to := panel[k*width : (k+1)*width]
-			load(to[:have], m.bytes, m.dtype, m.at+i+(k0+k)*m.col, 1)
+			from := m.at + i + (k0+k)*m.col
+			if same {
+				copy(to[:have], elems[F](m.bytes)[from:])
+			} else {
+				load(to[:have], m.bytes, m.dtype, from, 1)
+			}
 			clear(to[have:])
 		}
 		return
 	}
-	inPlace := m.dtype == dtypeOf[F]() && m.col == 1
+	inPlace := same && m.col == 1
 	done := 0 // rows that are transposed sixteen at a time, for the first columns
 	if blocks := n / 16; inPlace && p.tile.transpose != nil && blocks > 0 {
 		for ; done+16 <= have; done += 16 {
