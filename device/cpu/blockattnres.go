@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"unsafe"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/internal/elementary"
@@ -13,11 +14,10 @@ import (
 var _ device.BlockAttnRes = (*Device)(nil)
 
 // The operator works token by token. A row, one source at one token, is widened
-// to float64 in a scratch of D numbers each time it is read; for the usual L and
-// D a token's rows are still in the second-level cache when they are read again.
-// All arithmetic is in float64: squares and dot products of narrower formats
-// cannot over- or underflow there, and the products of 16-bit rows with
-// u = gamma * w are exact, fused or not.
+// to float64 each time it is read; for the usual L and D a token's rows are
+// still in the second-level cache when they are read again. All arithmetic is
+// in float64, where squares and dot products of narrower formats cannot over-
+// or underflow, by fused multiply-adds, and in one order in every tier.
 
 // maxChunks bounds the partial sums over tokens; chunks follow from the shape alone.
 const maxChunks = 64
@@ -44,6 +44,11 @@ func sourceOf(t *tensor.Tensor) (source, error) {
 		s.sb, s.st, s.sd = st[0], st[1], st[2]
 	}
 	return s, nil
+}
+
+// pointer is where row (b,t) begins.
+func (s source) pointer(b, t int) unsafe.Pointer {
+	return unsafe.Pointer(&s.bytes[(s.at+b*s.sb+t*s.st)*s.dtype.Size()])
 }
 
 func (s source) load(dst []float64, b, t int) {
@@ -99,19 +104,20 @@ type attnRes struct {
 	scale    float64
 	eps      float64
 	norm     bool
-	wide     bool      // float64 rows
+	wide     bool // float64 rows
+	asm      *attnKernels
+	whole    int       // elements of a row that asm takes; the others are done in Go
 	outlying bool      // scale, or u of float64, is beyond the plain path
 	un       []float64 // u * 2^-ue, for tokens beyond the plain path
 	ue       int
 }
 
 // The plain path multiplies float64 numbers as they are. Products of four or
-// five factors stay within the exponents of float64 if each factor is within
-// 2^±180, as all narrower formats are nearly: they leave room for a scale of
-// 2^±300. What is beyond goes the careful path.
+// six factors stay within the exponents of float64 if each factor is within
+// 2^±150, as all narrower formats are. What is beyond goes the careful path.
 const (
-	factorLimit = 0x1p180
-	scaleLimit  = 0x1p300
+	factorLimit = 0x1p150
+	scaleLimit  = 0x1p150
 )
 
 // plain reports whether |x| is 0 or within 1/limit and limit.
@@ -126,6 +132,14 @@ func newAttnRes(a *device.BlockAttnResArgs) (*attnRes, error) {
 	var err error
 	if r.rows, err = sourcesOf(a.Sources()); err != nil {
 		return nil, err
+	}
+	if r.whole = r.width &^ 15; r.whole > 0 {
+		r.asm = attnKernelsOf(active, x.DType())
+		for _, row := range r.rows {
+			if row.sd != 1 {
+				r.asm = nil
+			}
+		}
 	}
 	weight := func(t *tensor.Tensor) ([]float64, error) {
 		s, err := sourceOf(t)
@@ -180,9 +194,12 @@ func (r *attnRes) each(ctx context.Context, chunk, length int, do func(b, t int)
 
 // attnScratch is one worker's memory: a few rows and a few numbers for each source.
 type attnScratch struct {
-	v, h, g                 []float64 // D
+	v, h, g, q              []float64 // D
 	key, alpha, da, ds, rms []float64 // L
 	careful                 []rowScaled
+	at                      []unsafe.Pointer // L: the rows of a token
+	lanes                   [32]float64
+	c                       [4]float64
 }
 
 // rowScaled are the numbers of a source on the careful path.
@@ -193,49 +210,199 @@ var attnScratches sync.Pool
 func getAttnScratch(l, d int) *attnScratch {
 	s, _ := attnScratches.Get().(*attnScratch)
 	if s == nil || cap(s.v) < d || cap(s.key) < l {
-		s = &attnScratch{careful: make([]rowScaled, l)}
-		for _, x := range []*[]float64{&s.v, &s.h, &s.g} {
+		s = &attnScratch{careful: make([]rowScaled, l), at: make([]unsafe.Pointer, l)}
+		for _, x := range []*[]float64{&s.v, &s.h, &s.g, &s.q} {
 			*x = make([]float64, d)
 		}
 		for _, x := range []*[]float64{&s.key, &s.alpha, &s.da, &s.ds, &s.rms} {
 			*x = make([]float64, l)
 		}
 	}
-	for _, x := range []*[]float64{&s.v, &s.h, &s.g} {
+	for _, x := range []*[]float64{&s.v, &s.h, &s.g, &s.q} {
 		*x = (*x)[:d]
 	}
 	for _, x := range []*[]float64{&s.key, &s.alpha, &s.da, &s.ds, &s.rms} {
 		*x = (*x)[:l]
 	}
-	s.careful = s.careful[:l]
+	s.careful, s.at = s.careful[:l], s.at[:l]
 	return s
 }
 
-// dot sums a[i]*b[i] in eight lanes by index mod 8: the canonical order.
-func dot(a, b []float64) float64 {
-	var s0, s1, s2, s3, s4, s5, s6, s7 float64
-	b = b[:len(a)]
-	for len(a) >= 8 && len(b) >= 8 {
-		s0 += float64(a[0] * b[0])
-		s1 += float64(a[1] * b[1])
-		s2 += float64(a[2] * b[2])
-		s3 += float64(a[3] * b[3])
-		s4 += float64(a[4] * b[4])
-		s5 += float64(a[5] * b[5])
-		s6 += float64(a[6] * b[6])
-		s7 += float64(a[7] * b[7])
-		a, b = a[8:], b[8:]
-	}
-	lanes := [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
-	for i, x := range a {
-		lanes[i] += float64(x * b[i])
-	}
-	return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
+// attnKernels are row operations in assembly, on multiples of 16 elements of
+// rows that lie one behind another. They give the bits of those in Go.
+type attnKernels struct {
+	squares func(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)        // v.v and v.y, in lanes
+	dots    func(v unsafe.Pointer, x, y *float64, n int, lanes *[32]float64)     // v.x and v.y, in lanes
+	mix     func(h *float64, rows *unsafe.Pointer, alpha *float64, l, at, n int) // h = sum of alpha times rows, from element at on
+	narrow  func(to unsafe.Pointer, from *float64, n int)                        // to = from, rounded
+	slopes  func(to, v unsafe.Pointer, g, u, q *float64, c *[4]float64, n int)   // to = c0 g + c1 u - c2 v, q += c3 v
 }
 
-// plainRow reports whether the plain path takes a row with these mean squares and rms.
-func (r *attnRes) plainRow(v []float64, ss, rms float64) bool {
-	return !r.wide || (ss != 0 && plain(ss, factorLimit*factorLimit) || ss == 0 && largest(v) == 0) && (!r.norm || rms != 0 && plain(rms, factorLimit))
+// dot sums a[i]*b[i] in sixteen lanes by index mod 16: the canonical order.
+func dot(a, b []float64) float64 {
+	var lanes [16]float64
+	addLanes(&lanes, a, b)
+	return joinLanes(lanes[:])
+}
+
+// addLanes adds a[i]*b[i] to lane i mod 16.
+func addLanes(lanes *[16]float64, a, b []float64) {
+	b = b[:len(a)]
+	for half := 0; half < 16; half += 8 {
+		l := lanes[half:][:8]
+		s0, s1, s2, s3, s4, s5, s6, s7 := l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7]
+		i := half
+		for ; i+8 <= len(a); i += 16 {
+			x, y := a[i:][:8], b[i:][:8]
+			s0 = math.FMA(x[0], y[0], s0)
+			s1 = math.FMA(x[1], y[1], s1)
+			s2 = math.FMA(x[2], y[2], s2)
+			s3 = math.FMA(x[3], y[3], s3)
+			s4 = math.FMA(x[4], y[4], s4)
+			s5 = math.FMA(x[5], y[5], s5)
+			s6 = math.FMA(x[6], y[6], s6)
+			s7 = math.FMA(x[7], y[7], s7)
+		}
+		l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7] = s0, s1, s2, s3, s4, s5, s6, s7
+		for k := 0; i+k < len(a) && k < 8; k++ {
+			l[k] = math.FMA(a[i+k], b[i+k], l[k])
+		}
+	}
+}
+
+// joinLanes is the sum of sixteen lanes.
+func joinLanes(l []float64) float64 {
+	var s [8]float64
+	for i := range s {
+		s[i] = l[i] + l[i+8]
+	}
+	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+}
+
+// rest loads what the assembly leaves of a row.
+func (r *attnRes) rest(s *attnScratch, row source, b, t int) {
+	if r.whole < r.width {
+		load(s.v[r.whole:], row.bytes, row.dtype, row.at+b*row.sb+t*row.st+r.whole, 1)
+	}
+}
+
+// squares is v.v and v.u of a row. Without assembly it leaves the row in s.v.
+func (r *attnRes) squares(s *attnScratch, row source, b, t int) (vv, vu float64) {
+	if r.asm == nil {
+		row.load(s.v, b, t)
+		return dot(s.v, s.v), dot(s.v, r.u)
+	}
+	r.asm.squares(row.pointer(b, t), &r.u[0], r.whole, &s.lanes)
+	r.rest(s, row, b, t)
+	return r.joined(s, s.v, r.u)
+}
+
+// dots is v.g and v.u of a row, as squares.
+func (r *attnRes) dots(s *attnScratch, row source, b, t int) (vg, vu float64) {
+	if r.asm == nil {
+		row.load(s.v, b, t)
+		return dot(s.v, s.g), dot(s.v, r.u)
+	}
+	r.asm.dots(row.pointer(b, t), &s.g[0], &r.u[0], r.whole, &s.lanes)
+	r.rest(s, row, b, t)
+	return r.joined(s, s.g, r.u)
+}
+
+// joined adds the products with the rest of a row to the lanes and joins them.
+func (r *attnRes) joined(s *attnScratch, x, y []float64) (vx, vy float64) {
+	for i := r.whole; i < r.width; i++ {
+		k := i - r.whole
+		s.lanes[k] = math.FMA(s.v[i], x[i], s.lanes[k])
+		s.lanes[16+k] = math.FMA(s.v[i], y[i], s.lanes[16+k])
+	}
+	return joinLanes(s.lanes[:16]), joinLanes(s.lanes[16:])
+}
+
+// mixAtOnce bounds the elements that one call of mix reads: under 100
+// microseconds, after which the goroutine can be stopped again.
+const mixAtOnce = 1 << 17
+
+// mix sets s.h to the sum of alpha times rows.
+func (r *attnRes) mix(s *attnScratch, b, t int) {
+	from := 0 // elements done
+	if r.asm != nil {
+		from = r.whole
+		for l, row := range r.rows {
+			s.at[l] = row.pointer(b, t)
+		}
+		step := max(32, mixAtOnce/len(r.rows)&^31)
+		for i := 0; i < r.whole; i += step {
+			r.asm.mix(&s.h[i], &s.at[0], &s.alpha[0], len(r.rows), i, min(step, r.whole-i))
+		}
+		if from == r.width {
+			return
+		}
+	}
+	h := s.h[from:]
+	for l, row := range r.rows {
+		v := s.v[from:]
+		load(v, row.bytes, row.dtype, row.at+b*row.sb+t*row.st+from*row.sd, row.sd)
+		if l == 0 {
+			for i, x := range v { // not 0 + x: the sign of a zero survives
+				h[i] = s.alpha[0] * x
+			}
+			continue
+		}
+		addScaled(h, s.alpha[l], v)
+	}
+}
+
+// narrow stores s.h as a row of to.
+func (r *attnRes) narrow(s *attnScratch, to source, b, t int) {
+	if r.asm == nil || to.sd != 1 {
+		to.store(b, t, s.h)
+		return
+	}
+	r.asm.narrow(to.pointer(b, t), &s.h[0], r.whole)
+	if r.whole < r.width {
+		store(to.bytes, to.dtype, to.at+b*to.sb+t*to.st+r.whole, 1, s.h[r.whole:])
+	}
+}
+
+// slopesOf stores dv = c0 g + c1 u - c2 v of a row and adds c3 v to q, with s.c.
+func (r *attnRes) slopesOf(s *attnScratch, row, to source, q []float64, b, t int) {
+	c := &s.c
+	from := 0
+	if r.asm != nil && to.sd == 1 {
+		from = r.whole
+		r.asm.slopes(to.pointer(b, t), row.pointer(b, t), &s.g[0], &r.u[0], &q[0], c, from)
+		if from == r.width {
+			return
+		}
+	}
+	v, g, u, h := s.v[from:], s.g[from:], r.u[from:], s.h[from:]
+	load(v, row.bytes, row.dtype, row.at+b*row.sb+t*row.st+from*row.sd, row.sd)
+	for i, x := range v {
+		h[i] = math.FMA(-c[2], x, math.FMA(c[1], u[i], c[0]*g[i]))
+	}
+	addScaled(q[from:], c[3], v)
+	if from == 0 {
+		to.store(b, t, h)
+	} else {
+		store(to.bytes, to.dtype, to.at+b*to.sb+t*to.st+from, 1, h)
+	}
+}
+
+// plainRow reports whether the plain path takes a row with these mean squares
+// and rms.
+func (r *attnRes) plainRow(s *attnScratch, row source, b, t int, ss, rms float64) bool {
+	if !r.wide {
+		return true
+	}
+	if ss == 0 {
+		row.load(s.v, b, t)
+		if largest(s.v) != 0 {
+			return false // squares that underflow
+		}
+	} else if !plain(ss, factorLimit*factorLimit) {
+		return false
+	}
+	return !r.norm || rms != 0 && plain(rms, factorLimit)
 }
 
 // weights fills s.key, the w . k_l, s.rms and s.alpha for a token. It gives
@@ -250,16 +417,13 @@ func (r *attnRes) weights(s *attnScratch, b, t int) bool {
 	}
 	top := math.Inf(-1) // of sign * key
 	for l, row := range r.rows {
-		row.load(s.v, b, t)
-		key, rms, ss := dot(s.v, r.u), 1.0, 1.0
-		if r.norm || r.wide {
-			ss = dot(s.v, s.v)
-		}
+		ss, key := r.squares(s, row, b, t)
+		rms := 1.0
 		if r.norm {
 			rms = math.Sqrt(ss/float64(r.width) + r.eps)
 			key /= rms
 		}
-		if !r.plainRow(s.v, ss, rms) {
+		if !r.plainRow(s, row, b, t, ss, rms) {
 			return false
 		}
 		s.key[l], s.rms[l] = key, rms
@@ -339,18 +503,8 @@ func (d *Device) BlockAttnResForward(ctx context.Context, a *device.BlockAttnRes
 			if !r.weights(s, b, t) {
 				r.weightsCareful(s, b, t)
 			}
-			clear(s.h)
-			for l, row := range r.rows {
-				row.load(s.v, b, t)
-				if l == 0 {
-					for i, x := range s.v { // not 0 + x: the sign of a zero survives
-						s.h[i] = s.alpha[0] * x
-					}
-					continue
-				}
-				addScaled(s.h, s.alpha[l], s.v)
-			}
-			to[0].store(b, t, s.h)
+			r.mix(s, b, t)
+			r.narrow(s, to[0], b, t)
 			if out.RMS != nil {
 				to[1].store(b, t, s.rms)
 			}
@@ -371,7 +525,7 @@ func (d *Device) BlockAttnResForward(ctx context.Context, a *device.BlockAttnRes
 func addScaled(y []float64, c float64, x []float64) {
 	x = x[:len(y)]
 	for i := range y {
-		y[i] += float64(c * x[i])
+		y[i] = math.FMA(c, x[i], y[i])
 	}
 }
 
@@ -456,28 +610,25 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 				if wanted[l] == nil && !weights {
 					continue
 				}
-				row.load(s.v, b, t)
-				alpha, ds := s.alpha[l], s.ds[l]
-				inverse := 1 / s.rms[l]
-				if weights {
+				ds, inverse := s.ds[l], 1/s.rms[l]
+				if wanted[l] == nil || weights && sum.e != nil {
+					row.load(s.v, b, t)
 					sum.add(scaled{ds * inverse, 0}, s.v)
 				}
 				if wanted[l] == nil {
 					continue
 				}
-				h, g, u, v := s.h[:len(s.v)], s.g[:len(s.v)], r.u[:len(s.v)], s.v
-				along := ds * r.scale * inverse
-				if r.norm {
-					back := along * s.key[l] / float64(r.width)
-					for i := range v {
-						h[i] = float64(alpha*g[i]) + float64(along*u[i]) - float64(back*float64(v[i]*inverse))
-					}
-				} else {
-					for i := range v {
-						h[i] = float64(alpha*g[i]) + float64(along*u[i])
-					}
+				q := s.q // where the weights' gradients are not wanted, or have been added to
+				if weights && sum.e == nil {
+					q = sum.v
+					sum.n++
 				}
-				to[l].store(b, t, h)
+				along := ds * r.scale * inverse
+				s.c = [4]float64{s.alpha[l], along, 0, ds * inverse}
+				if r.norm {
+					s.c[2] = along * s.key[l] / float64(r.width) * inverse
+				}
+				r.slopesOf(s, row, to[l], q, b, t)
 			}
 		})
 	})
@@ -499,19 +650,19 @@ func (r *attnRes) slopes(s *attnScratch, cached cacheFormat, b, t int) bool {
 		return false
 	}
 	for l, row := range r.rows {
-		row.load(s.v, b, t)
 		if !r.norm {
 			s.rms[l] = 1
-		} else {
-			if !cached.exact(s.rms[l]) {
-				s.rms[l] = r.recall(cached, s.rms[l], s.v, 0).float()
+		} else if !cached.exact(s.rms[l]) {
+			row.load(s.v, b, t)
+			s.rms[l] = r.recall(cached, s.rms[l], s.v, 0).float()
+		}
+		if r.wide {
+			if ss, _ := r.squares(s, row, b, t); !r.plainRow(s, row, b, t, ss, s.rms[l]) {
+				return false
 			}
-			s.key[l] = dot(s.v, r.u) / s.rms[l]
 		}
-		if r.wide && !r.plainRow(s.v, dot(s.v, s.v), s.rms[l]) {
-			return false
-		}
-		s.da[l] = dot(s.v, s.g)
+		s.da[l], s.key[l] = r.dots(s, row, b, t)
+		s.key[l] /= s.rms[l]
 	}
 	// The cached weights are rounded, so they add up to 1 only nearly: the mean is divided by their sum.
 	var mean, total float64

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/lamina-go/lamina/tensor"
 )
 
 // guarded is n numbers with a page behind them, or before them, that must not be
@@ -146,5 +148,149 @@ func TestChooseTier(t *testing.T) {
 	}
 	if !slices.Contains(machineTiers(), tier(Tier())) {
 		t.Errorf("the tier in use is %q", Tier())
+	}
+}
+
+// odd numbers for rounding: near ties, subnormal, at the end of every format, not finite.
+func hardNumbers(r *rand.Rand, x []float64) []float64 {
+	for i := range x {
+		v := math.Ldexp(1+float64(r.IntN(1<<r.IntN(12)))/(1<<11), r.IntN(300)-160)
+		switch r.IntN(8) {
+		case 0:
+			v = math.Nextafter(v, 0)
+		case 1:
+			v = math.Nextafter(v, math.Inf(1))
+		case 2:
+			v = r.NormFloat64()
+		case 3:
+			v = []float64{0, math.Inf(1), math.NaN(), 65504, 65520, 65519.99, math.MaxFloat32, 0x1.ffp127, 0x1.feffffffp127, 0x1p-25, 0x1p-134, math.MaxFloat64, 0x1p-1074}[r.IntN(13)]
+		}
+		x[i] = v * float64(1-2*r.IntN(2))
+	}
+	return x
+}
+
+func sameFloats(t *testing.T, what string, got, want []float64) {
+	t.Helper()
+	for i, w := range want {
+		if math.Float64bits(got[i]) != math.Float64bits(w) && !(got[i] != got[i] && w != w) {
+			t.Fatalf("%s: number %d is %v, want %v", what, i, got[i], w)
+		}
+	}
+}
+
+// Every row operation in assembly between pages that must not be touched, against Go.
+func TestAttnKernels(t *testing.T) {
+	r := rand.New(rand.NewPCG(62, 1))
+	for _, x := range machineTiers() {
+		for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16, tensor.Float32, tensor.Float64} {
+			k := attnKernelsOf(x, d)
+			if k == nil {
+				continue // this tier has them in Go
+			}
+			for run := range 60 {
+				n, behind := 16*(1+r.IntN(7)), run%2 == 0
+				what := fmt.Sprintf("%s %v of %d, run %d", x, d, n, run)
+				numbers := fill[float64]
+				if run%3 == 0 {
+					numbers = hardNumbers
+				}
+				row := func() (unsafe.Pointer, []float64) {
+					b := guarded[byte](t, n*d.Size(), behind)
+					store(b, d, 0, 1, numbers(r, make([]float64, n)))
+					v := make([]float64, n)
+					load(v, b, d, 0, 1)
+					return unsafe.Pointer(&b[0]), v
+				}
+				wide := func() []float64 { return numbers(r, guarded[float64](t, n, behind)) }
+				p, v := row()
+				g, u, q := wide(), wide(), wide()
+				var lanes [32]float64
+				var want [2][16]float64
+				k.squares(p, &u[0], n, &lanes)
+				addLanes(&want[0], v, v)
+				addLanes(&want[1], v, u)
+				sameFloats(t, what+": squares", lanes[:], append(want[0][:], want[1][:]...))
+				k.dots(p, &g[0], &u[0], n, &lanes)
+				want = [2][16]float64{}
+				addLanes(&want[0], v, g)
+				addLanes(&want[1], v, u)
+				sameFloats(t, what+": dots", lanes[:], append(want[0][:], want[1][:]...))
+
+				l := 1 + r.IntN(5)
+				at, rows, alpha := make([]unsafe.Pointer, l), make([][]float64, l), make([]float64, l)
+				for i := range l {
+					at[i], rows[i] = row()
+					alpha[i] = r.NormFloat64()
+				}
+				first := 16 * r.IntN(n/16)
+				h, sum := guarded[float64](t, n-first, behind), make([]float64, n-first)
+				k.mix(&h[0], &at[0], &alpha[0], l, first, n-first)
+				for i := range rows {
+					for j := range sum {
+						if i == 0 {
+							sum[j] = alpha[0] * rows[0][first+j]
+						} else {
+							sum[j] = math.FMA(alpha[i], rows[i][first+j], sum[j])
+						}
+					}
+				}
+				sameFloats(t, what+": mix", h, sum)
+
+				to, same := guarded[byte](t, n*d.Size(), behind), make([]byte, n*d.Size())
+				got, rounded := make([]float64, n), make([]float64, n)
+				k.narrow(unsafe.Pointer(&to[0]), &g[0], n)
+				store(same, d, 0, 1, g)
+				load(got, to, d, 0, 1)
+				load(rounded, same, d, 0, 1)
+				sameFloats(t, what+": narrow", got, rounded)
+
+				c := [4]float64{r.NormFloat64(), r.NormFloat64(), r.NormFloat64(), r.NormFloat64()}
+				dv, added := make([]float64, n), slices.Clone(q)
+				for i := range dv {
+					dv[i] = math.FMA(-c[2], v[i], math.FMA(c[1], u[i], c[0]*g[i]))
+					added[i] = math.FMA(c[3], v[i], q[i])
+				}
+				k.slopes(unsafe.Pointer(&to[0]), p, &g[0], &u[0], &q[0], &c, n)
+				store(same, d, 0, 1, dv)
+				load(got, to, d, 0, 1)
+				load(rounded, same, d, 0, 1)
+				sameFloats(t, what+": slopes", got, rounded)
+				sameFloats(t, what+": sums", q, added)
+			}
+		}
+	}
+}
+
+// What the operator gives is the same in every tier, to the bit, for widths with
+// and without a rest.
+func TestBlockAttnResTiers(t *testing.T) {
+	before := active
+	defer func() { active = before }()
+	r := rand.New(rand.NewPCG(63, 1))
+	dev := newDevice(t, 2)
+	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16, tensor.Float32, tensor.Float64} {
+		for _, width := range []int{1, 15, 16, 17, 31, 48, 64, 100, 4099} {
+			p := newDepth(r, d, 2, 3, 5, width, width%2 == 0, width%3 != 0, -0.7)
+			var want map[string][]uint64
+			for _, active = range machineTiers() {
+				for _, l := range []layout{dense, reversed} {
+					x := p.place(t, l, d.Wide())
+					x.run(t, dev)
+					got := map[string][]uint64{}
+					for name, y := range x.results() {
+						got[name] = bitsOf(t, y)
+					}
+					if want == nil {
+						want = got
+					}
+					for name := range want {
+						if !slices.Equal(got[name], want[name]) {
+							t.Errorf("%v of %d: %s is not the same in %s", d, width, name, active)
+						}
+					}
+				}
+			}
+		}
 	}
 }

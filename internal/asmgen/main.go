@@ -28,7 +28,7 @@ func main() {
 
 // files are the texts by name.
 func files() map[string]string {
-	return map[string]string{"gemm_amd64.s": gemms()}
+	return map[string]string{"gemm_amd64.s": gemms(), "rows_amd64.s": rowKernels()}
 }
 
 // isa is a set of vector instructions.
