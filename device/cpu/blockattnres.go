@@ -264,7 +264,7 @@ func addLanes(lanes *[16]float64, a, b []float64) {
 			s7 = math.FMA(x[7], y[7], s7)
 		}
 		l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7] = s0, s1, s2, s3, s4, s5, s6, s7
-		for k := 0; i+k < len(a) && k < 8; k++ {
+		for k := 0; i+k < len(a); k++ {
 			l[k] = math.FMA(a[i+k], b[i+k], l[k])
 		}
 	}

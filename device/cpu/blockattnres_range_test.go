@@ -432,8 +432,9 @@ func TestBlockAttnResCareful(t *testing.T) {
 		}
 	}
 	for what, p := range map[string]*depth{
-		"g . v underflows":                oneToken(tensor.Float64, false, 0x1p170, []float64{0x1p170, 0x1p170}, []float64{0x1p-170, 0}, []float64{0x1p-950, 0}, []float64{-0x1p-950, 0}),
-		"ds v overflows":                  oneToken(tensor.Float64, false, 0x1p-179, []float64{0}, []float64{0x1p170}, []float64{0x1p510}, []float64{-0x1p510}),
+		"g . v underflows":                oneToken(tensor.Float64, false, 0x1p140, []float64{0x1p140, 0x1p140}, []float64{0x1p-140, 0}, []float64{0x1p-950, 0}, []float64{-0x1p-950, 0}),
+		"ds v overflows":                  oneToken(tensor.Float64, false, 0x1p-145, []float64{0}, []float64{0x1p145}, []float64{0x1p510}, []float64{-0x1p510}),
+		"ds * scale overflows":            oneToken(tensor.Float64, false, 0x1p100, []float64{0x1p-140}, []float64{0x1p900}, []float64{0x1p30}, []float64{-0x1p30}),
 		"the largest key is not the top":  oneToken(tensor.Float64, false, -1, []float64{1}, []float64{1}, []float64{1000}, []float64{1010}),
 		"the smallest key is not the top": oneToken(tensor.Float32, false, 1, []float64{1}, []float64{1}, []float64{-1000}, []float64{-1010}),
 	} {
@@ -461,6 +462,26 @@ func TestBlockAttnResCareful(t *testing.T) {
 		if got := values(t, run(p).grads.ProjWeight); !math.IsInf(got[0], 1) || got[1] != 0x1p-200 {
 			t.Errorf("after a token of 2^1000 dw is %v, want Inf and 2^-200", got)
 		}
+	}
+}
+
+// Plain tokens after ones that need care, in one sum.
+func TestBlockAttnResCarefulAmongPlain(t *testing.T) {
+	const tokens = 16 * maxChunks
+	p := oneToken(tensor.Float64, false, 1, []float64{0, 0}, nil, nil, nil)
+	p.t = tokens
+	for i := range tokens {
+		p.g = append(p.g, 1, 1)
+		large, small := 0.0, 0x1p50
+		if i%4 == 0 {
+			large, small = 0x1p1000, 0
+		}
+		p.rows[0], p.rows[1] = append(p.rows[0], large, small), append(p.rows[1], -large, -small)
+	}
+	x := p.place(t, dense, tensor.Float64)
+	x.run(t, newDevice(t, 2))
+	if got := values(t, x.grads.ProjWeight); !math.IsInf(got[0], 1) || got[1] != tokens*3/4*0x1p100 {
+		t.Errorf("dw is %v, want Inf and %v", got, tokens*3/4*0x1p100)
 	}
 }
 
