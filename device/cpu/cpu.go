@@ -1,10 +1,13 @@
-// Package cpu is the host as a device: kernels in portable Go.
+// Package cpu is the host as a device: kernels in Go and, on amd64, in Go
+// assembly: the matrix product in AVX-512 and AVX2, the rows of BlockAttnRes in
+// AVX-512. The best that the machine has is used; see [Tier].
 //
-// Results have the same bits for every number of threads: each kernel cuts its
-// work into chunks whose bounds depend on the shapes alone, and adds partial
-// results in the order of the chunks. Products that are added are written
-// float32(x*y) or float64(x*y), so that no compiler fuses them and every
-// architecture computes the same.
+// Results have the same bits for every number of threads and in every tier: each
+// kernel cuts its work into chunks whose bounds depend on the shapes alone, and
+// adds partial results in one order. Products that are added are fused with the
+// addition where the order says so, by a multiply-add that every tier has or
+// emulates; elsewhere they are written float32(x*y) or float64(x*y), so that no
+// compiler fuses them.
 package cpu
 
 import (
