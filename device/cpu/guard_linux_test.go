@@ -211,8 +211,7 @@ func TestAttnKernels(t *testing.T) {
 				addLanes(&want[0], v, v)
 				addLanes(&want[1], v, u)
 				sameFloats(t, what+": squares", lanes[:], append(want[0][:], want[1][:]...))
-				k.dots(p, &g[0], &u[0], n, &lanes)
-				want = [2][16]float64{}
+				k.dots(p, &g[0], &u[0], n, &lanes) // added to what is there
 				addLanes(&want[0], v, g)
 				addLanes(&want[1], v, u)
 				sameFloats(t, what+": dots", lanes[:], append(want[0][:], want[1][:]...))
@@ -270,18 +269,21 @@ func TestBlockAttnResTiers(t *testing.T) {
 	r := rand.New(rand.NewPCG(63, 1))
 	dev := newDevice(t, 2)
 	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16, tensor.Float32, tensor.Float64} {
-		for _, width := range []int{1, 15, 16, 17, 31, 48, 64, 100, 4099} {
-			n := 5
-			if width > 4000 {
+		for _, width := range []int{1, 15, 16, 17, 31, 48, 64, 100, 4099, atOnce + 100} {
+			b, steps, n := 2, 3, 5
+			switch {
+			case width == 4099:
 				n = 40 // more than one call of mix
+			case width > atOnce:
+				b, steps, n = 1, 1, 2 // more than one call of everything
 			}
-			p := newDepth(r, d, 2, 3, n, width, width%2 == 0, width%3 != 0, -0.7)
+			p := newDepth(r, d, b, steps, n, width, width%2 == 0, width%3 != 0, -0.7)
 			var want map[string][]uint64
 			for _, active = range machineTiers() {
 				for run := range 3 {
 					x := p.place(t, []layout{dense, reversed, dense}[run], d.Wide())
 					if run == 2 { // results alone lie apart
-						x.out.H, x.grads.Blocks[0] = laid(t, reversed, d, nil, 2, 3, width), laid(t, reversed, d, nil, 2, 3, width)
+						x.out.H, x.grads.Blocks[0] = laid(t, reversed, d, nil, b, steps, width), laid(t, reversed, d, nil, b, steps, width)
 					}
 					x.run(t, dev)
 					got := map[string][]uint64{}

@@ -180,7 +180,7 @@ func matMulOrder(t *testing.T) {
 		a, b           string
 	}{
 		{1, 200, 400, 300, tensor.Float32, "rows", "rows"}, {1, 200, 400, 300, tensor.Float32, "columns", "columns"}, {1, 101, 390, 515, tensor.BFloat16, "sliced", "rows"},
-		{2, 5, 800, 70, tensor.Float32, "rows", "rows"}, {1, 3, 390, 600, tensor.Float64, "rows", "rows"}, {1, 600, 390, 3, tensor.Float32, "rows", "columns"},
+		{2, 5, 800, 70, tensor.Float32, "rows", "rows"}, {1, 3, 390, 600, tensor.Float64, "rows", "rows"}, {1, 600, 390, 3, tensor.Float32, "rows", "columns"}, {1, 20, 37, 50, tensor.Float32, "rows", "columns"},
 	}
 	for run := range runs {
 		batch, m, k, c := 1+draw(3), sizes[draw(len(sizes))], sizes[draw(len(sizes))], sizes[draw(len(sizes))]

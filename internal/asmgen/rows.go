@@ -106,12 +106,6 @@ func (t *text) store(r row, lo, hi int, at string, off int) {
 	t.op("VPMOVDW", zmm(30), to(0))
 }
 
-func (t *text) zero(regs ...int) {
-	for _, r := range regs {
-		t.op("VPXORQ", zmm(r), zmm(r), zmm(r))
-	}
-}
-
 func (t *text) begin(name, signature string, args int, params ...string) {
 	t.function(name, "func "+name+signature, args)
 	for i := 0; i < len(params); i += 2 {
@@ -129,7 +123,9 @@ func (t *text) squares(r row) {
 	name := "squares" + r.name + "AVX512"
 	t.begin(name, "(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)", 32, "v+0(FP)", "SI", "y+8(FP)", "DX", "n+16(FP)", "CX", "lanes+24(FP)", "DI")
 	t.next(r)
-	t.zero(0, 1, 2, 3)
+	for i := range 4 {
+		t.op("VMOVUPD", fmt.Sprintf("%d(DI)", 64*i), zmm(i))
+	}
 	t.label("loop")
 	t.op("PREFETCHT0", "(SI)(R8*1)")
 	if r.bytes == 8 {
@@ -151,7 +147,9 @@ func (t *text) dots(r row) {
 	name := "dots" + r.name + "AVX512"
 	t.begin(name, "(v unsafe.Pointer, x, y *float64, n int, lanes *[32]float64)", 40, "v+0(FP)", "SI", "x+8(FP)", "BX", "y+16(FP)", "DX", "n+24(FP)", "CX", "lanes+32(FP)", "DI")
 	t.next(r)
-	t.zero(0, 1, 2, 3)
+	for i := range 4 {
+		t.op("VMOVUPD", fmt.Sprintf("%d(DI)", 64*i), zmm(i))
+	}
 	t.label("loop")
 	t.op("PREFETCHT0", "(SI)(R8*1)")
 	if r.bytes == 8 {
