@@ -545,7 +545,7 @@ var raceDetector bool
 
 // Go's own allocations of a step are few and do not depend on the sizes.
 func TestStepAllocations(t *testing.T) {
-	if raceDetector {
+	if raceDetector { // counted by every run without the detector
 		t.Skip("with the race detector sync.Pool drops a part of what it is given, at random, so that scratch space is allocated anew")
 	}
 	dev := newDevice(t)

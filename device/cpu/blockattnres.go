@@ -42,7 +42,7 @@ type attnRes struct {
 	ue       int
 }
 
-// The plain path multiplies float64 numbers as they are. Products of four or
+// The plain path multiplies float64 numbers as they are. Products of up to
 // six factors stay within the exponents of float64 if each factor is within
 // 2^±150, as all narrower formats are. What is beyond goes the careful path.
 const (

@@ -120,32 +120,18 @@ func (t *text) finish() {
 
 // squares adds to sixteen lanes each of v.v and v.y.
 func (t *text) squares(r row) {
-	name := "squares" + r.name + "AVX512"
-	t.begin(name, "(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)", 32, "v+0(FP)", "SI", "y+8(FP)", "DX", "n+16(FP)", "CX", "lanes+24(FP)", "DI")
-	t.next(r)
-	for i := range 4 {
-		t.op("VMOVUPD", fmt.Sprintf("%d(DI)", 64*i), zmm(i))
-	}
-	t.label("loop")
-	t.op("PREFETCHT0", "(SI)(R8*1)")
-	if r.bytes == 8 {
-		t.op("PREFETCHT0", "64(SI)(R8*1)")
-	}
-	t.widen(r, "(SI)", 0, 4, 5, 6)
-	t.op("VFMADD231PD", zmm(4), zmm(4), zmm(0))
-	t.op("VFMADD231PD", zmm(5), zmm(5), zmm(1))
-	t.op("VFMADD231PD", "(DX)", zmm(4), zmm(2))
-	t.op("VFMADD231PD", "64(DX)", zmm(5), zmm(3))
-	t.step(r, "SI")
-	t.op("ADDQ", "$128", "DX")
-	t.again()
-	t.lanes()
+	t.begin("squares"+r.name+"AVX512", "(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)", 32, "v+0(FP)", "SI", "y+8(FP)", "DX", "n+16(FP)", "CX", "lanes+24(FP)", "DI")
+	t.products(r, zmm(4), zmm(5))
 }
 
 // dots adds to sixteen lanes each of v.x and v.y.
 func (t *text) dots(r row) {
-	name := "dots" + r.name + "AVX512"
-	t.begin(name, "(v unsafe.Pointer, x, y *float64, n int, lanes *[32]float64)", 40, "v+0(FP)", "SI", "x+8(FP)", "BX", "y+16(FP)", "DX", "n+24(FP)", "CX", "lanes+32(FP)", "DI")
+	t.begin("dots"+r.name+"AVX512", "(v unsafe.Pointer, x, y *float64, n int, lanes *[32]float64)", 40, "v+0(FP)", "SI", "x+8(FP)", "BX", "y+16(FP)", "DX", "n+24(FP)", "CX", "lanes+32(FP)", "DI")
+	t.products(r, "(BX)", "64(BX)")
+}
+
+// products adds the row at SI times what lo and hi are, and times y at DX.
+func (t *text) products(r row, lo, hi string) {
 	t.next(r)
 	for i := range 4 {
 		t.op("VMOVUPD", fmt.Sprintf("%d(DI)", 64*i), zmm(i))
@@ -156,15 +142,20 @@ func (t *text) dots(r row) {
 		t.op("PREFETCHT0", "64(SI)(R8*1)")
 	}
 	t.widen(r, "(SI)", 0, 4, 5, 6)
-	t.op("VFMADD231PD", "(BX)", zmm(4), zmm(0))
-	t.op("VFMADD231PD", "64(BX)", zmm(5), zmm(1))
+	t.op("VFMADD231PD", lo, zmm(4), zmm(0))
+	t.op("VFMADD231PD", hi, zmm(5), zmm(1))
 	t.op("VFMADD231PD", "(DX)", zmm(4), zmm(2))
 	t.op("VFMADD231PD", "64(DX)", zmm(5), zmm(3))
 	t.step(r, "SI")
-	t.op("ADDQ", "$128", "BX")
+	if lo == "(BX)" {
+		t.op("ADDQ", "$128", "BX")
+	}
 	t.op("ADDQ", "$128", "DX")
 	t.again()
-	t.lanes()
+	for i := range 4 {
+		t.op("VMOVUPD", zmm(i), fmt.Sprintf("%d(DI)", 64*i))
+	}
+	t.finish()
 }
 
 // next is the distance of the next token's row in R8, to be fetched ahead.
@@ -178,13 +169,6 @@ func (t *text) step(r row, reg string) { t.op("ADDQ", fmt.Sprintf("$%d", 16*r.by
 func (t *text) again() {
 	t.op("SUBQ", "$16", "CX")
 	t.op("JNZ", "loop")
-}
-
-func (t *text) lanes() {
-	for i := range 4 {
-		t.op("VMOVUPD", zmm(i), fmt.Sprintf("%d(DI)", 64*i))
-	}
-	t.finish()
 }
 
 // mix sets h to the sum of alpha times rows, in their order; the first product
