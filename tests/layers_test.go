@@ -41,6 +41,7 @@ var layers = map[string][]string{
 
 	"internal/cases": {"ops", "ops/blockattnres", "autograd", "device", "tensor"},
 	"examples/...":   {"..."},
+	"bench":          {"..."},
 	"tests":          {},
 	"tests/mutate":   {"device/cpu"},
 }
@@ -48,10 +49,10 @@ var layers = map[string][]string{
 // foreign says which packages may import another module.
 var foreign = map[string][]string{
 	"github.com/x448/float16":           {"tensor"},
-	"golang.org/x/sys":                  {"device/cpu"},
+	"golang.org/x/sys":                  {"device/cpu", "bench"},
 	"golang.org/x/term":                 {"examples/...", "tests/mutate"},
 	"github.com/schollz/progressbar/v3": {"examples/...", "tests/mutate"},
-	"gonum.org/v1/plot":                 {"examples/..."},
+	"gonum.org/v1/plot":                 {"examples/...", "bench"},
 }
 
 // covers reports whether a pattern stands for a package.

@@ -336,6 +336,12 @@ func (c *config) judge(got map[string]*tensor.Tensor, n *tally) error {
 		if !forward && c.dtype != tensor.Float64 {
 			relative += 3 * 0x1p-24 // the caches are float32
 		}
+		if c.dtype.IsHalf() {
+			if x.DType() == tensor.Float32 {
+				continue // a cache, for which bar has limits: what is computed in float32 is not its rounding to the bit
+			}
+			relative += 0x1p-20 // 16-bit rows are summed in float32: a few of its roundings, far below those of the result
+		}
 		for i, g := range w.x {
 			if err := within(x.DType(), v[i], g, relative*w.size[i]); err != nil {
 				return fmt.Errorf("%s element %d: %w", name, i, err)

@@ -36,9 +36,10 @@ type attnRes struct {
 	norm     bool
 	wide     bool // float64 rows
 	asm      *attnKernels
-	whole    int       // elements of a row that asm takes; the others are done in Go
-	outlying bool      // scale, or u of float64, is beyond the plain path
-	un       []float64 // u * 2^-ue, for tokens beyond the plain path
+	quick    *attnQuick // for 16-bit rows, or nil
+	whole    int        // elements of a row that asm takes; the others are done in Go
+	outlying bool       // scale, or u of float64, is beyond the plain path
+	un       []float64  // u * 2^-ue, for tokens beyond the plain path
 	ue       int
 }
 
@@ -103,6 +104,7 @@ func newAttnRes(a *device.BlockAttnResArgs) (*attnRes, error) {
 	} else {
 		r.outlying = !plain(r.scale, scaleLimit)
 	}
+	r.quick = newAttnQuick(r, x.DType())
 	return r, nil
 }
 
@@ -130,6 +132,7 @@ type attnScratch struct {
 	at                      []unsafe.Pointer // L: the rows of a token
 	lanes                   [32]float64
 	c                       [4]float64
+	quick                   quickScratch
 }
 
 // rowScaled are the numbers of a source on the careful path.
@@ -156,6 +159,23 @@ func getAttnScratch(l, d int) *attnScratch {
 	}
 	s.careful, s.at = s.careful[:l], s.at[:l]
 	return s
+}
+
+// scratch is a worker's memory for the call.
+func (r *attnRes) scratch() *attnScratch {
+	s := getAttnScratch(len(r.rows), r.width)
+	if r.quick != nil {
+		s.quick.fit(len(r.rows), r.quick.n)
+		s.quick.ragged = !r.quick.lies(r.rows, r.width)
+	}
+	return s
+}
+
+func (r *attnRes) forwardQuick(s *attnScratch, b, t int) (float32, bool) {
+	if r.quick == nil {
+		return 0, false
+	}
+	return r.quick.forward(r, s, b, t)
 }
 
 // plainRow reports whether the plain path takes a row with these mean squares
@@ -267,14 +287,18 @@ func (d *Device) BlockAttnResForward(ctx context.Context, a *device.BlockAttnRes
 	}
 	chunks, length := r.chunks()
 	err = d.run(ctx, chunks, func(chunk int) {
-		s := getAttnScratch(len(r.rows), r.width)
+		s := r.scratch()
 		defer attnScratches.Put(s)
 		r.each(ctx, chunk, length, func(b, t int) {
-			if !r.weights(s, b, t) {
-				r.weightsCareful(s, b, t)
+			if c, ok := r.forwardQuick(s, b, t); ok {
+				r.quick.round(&s.quick, to[0], r.width, b, t, c)
+			} else {
+				if !r.weights(s, b, t) {
+					r.weightsCareful(s, b, t)
+				}
+				r.mix(s, b, t)
+				r.narrow(s, to[0], b, t)
 			}
-			r.mix(s, b, t)
-			r.narrow(s, to[0], b, t)
 			if out.RMS != nil {
 				to[1].store(b, t, s.rms)
 			}
@@ -351,19 +375,31 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 			sums[c].v = q[c*r.width : (c+1)*r.width]
 		}
 	}
+	ragged := false // some gradient does not lie as the quick path writes it
+	for l := range to {
+		ragged = ragged || wanted[l] != nil && to[l].sd != 1
+	}
+	past := 0
+	if len(r.rows)*r.tokens*r.width*r.rows[0].dtype.Size() >= quickPast {
+		past = 1
+	}
 	err = d.run(ctx, chunks, func(chunk int) {
-		s := getAttnScratch(len(r.rows), r.width)
+		s := r.scratch()
 		defer attnScratches.Put(s)
+		s.quick.ragged = s.quick.ragged || ragged
 		var sum *partialSum
 		if weights {
 			sum = &sums[chunk]
 		}
 		r.each(ctx, chunk, length, func(b, t int) {
-			from[0].load(s.g, b, t)
 			from[1].load(s.alpha, b, t)
 			if r.norm {
 				from[2].load(s.rms, b, t)
 			}
+			if r.quick != nil && r.quick.backward(r, s, from[0], to, wanted, sum, past, b, t) {
+				return
+			}
+			from[0].load(s.g, b, t)
 			if !r.slopes(s, cached, b, t) {
 				r.backwardCareful(s, cached, to, wanted, sum, b, t)
 				return

@@ -1,4 +1,4 @@
-// Asmgen writes the assembly of device/cpu. From the repository's root:
+// Asmgen writes the assembly of device/cpu and of bench. From the repository's root:
 //
 //	go run ./internal/asmgen
 //
@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	dir := "device/cpu"
+	dir := "."
 	if len(os.Args) > 1 {
 		dir = os.Args[1]
 	}
@@ -28,7 +28,7 @@ func main() {
 
 // files are the texts by name.
 func files() map[string]string {
-	return map[string]string{"gemm_amd64.s": gemms(), "rows_amd64.s": rowKernels()}
+	return map[string]string{"device/cpu/gemm_amd64.s": gemms(), "device/cpu/rows_amd64.s": rowKernels(), "device/cpu/quick_amd64.s": quickKernels(), "bench/peak_amd64.s": peaks()}
 }
 
 // isa is a set of vector instructions.
