@@ -81,7 +81,7 @@ func (q quick) sums(r row, square bool) {
 		q.zero(i)
 	}
 	q.label("loop")
-	q.op("PREFETCHT0", "(R13)")
+	q.op("PREFETCHT1", "(R13)")
 	for i := range vectors {
 		q.load(r, "(SI)", i*q.bytes/2, v+i)
 	}
@@ -180,7 +180,7 @@ func (q quick) mix(r row) {
 		}
 		q.label(label + "next")
 		q.op("MOVQ", "(R14)", "AX")
-		q.op("PREFETCHT0", "(AX)(R13*1)")
+		q.op("PREFETCHT1", "(AX)(R13*1)")
 		q.op("ADDQ", "$8", "R14")
 		q.op("ADDQ", "$8", "SI")
 		q.op("ADDQ", "$4", "DX")
@@ -383,7 +383,7 @@ func (q quick) slopesPart(r row, label string, vectors int) {
 	q.op("MOVQ", "(R14)(SI*8)", "R14")
 	q.op("MOVQ", "R13", "R15")
 	q.op("SHRQ", "$1", "R15")
-	q.op("PREFETCHT0", "(R14)(R15*1)")
+	q.op("PREFETCHT1", "(R14)(R15*1)")
 	q.op("MOVQ", "(R8)(SI*8)", "R14")
 	q.op("ADDQ", "R13", "R14")
 	q.op("MOVQ", "past+80(FP)", "R15")
