@@ -53,12 +53,15 @@ func gemmF64AVX2x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bk
 //go:noescape
 func transposeF32AVX512(to *float32, stride int, from *float32, ld, n int)
 
+//go:noescape
+func copyF32AVX512(to *float32, stride int, from *float32, ld, n, m int)
+
 func tile32(t tier) tileKernel[float32] {
 	switch t {
 	case avx512:
-		return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmF32AVX512x8}, {4, gemmF32AVX512x4}, {2, gemmF32AVX512x2}, {1, gemmF32AVX512x1}}, transposeF32AVX512}
+		return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmF32AVX512x8}, {4, gemmF32AVX512x4}, {2, gemmF32AVX512x2}, {1, gemmF32AVX512x1}}, transposeF32AVX512, copyF32AVX512}
 	case avx2:
-		return tileKernel[float32]{16, []rowKernel[float32]{{6, gemmF32AVX2x6}, {4, gemmF32AVX2x4}, {2, gemmF32AVX2x2}, {1, gemmF32AVX2x1}}, nil}
+		return tileKernel[float32]{16, []rowKernel[float32]{{6, gemmF32AVX2x6}, {4, gemmF32AVX2x4}, {2, gemmF32AVX2x2}, {1, gemmF32AVX2x1}}, nil, nil}
 	}
 	return portable32
 }
@@ -66,9 +69,9 @@ func tile32(t tier) tileKernel[float32] {
 func tile64(t tier) tileKernel[float64] {
 	switch t {
 	case avx512:
-		return tileKernel[float64]{16, []rowKernel[float64]{{8, gemmF64AVX512x8}, {4, gemmF64AVX512x4}, {2, gemmF64AVX512x2}, {1, gemmF64AVX512x1}}, nil}
+		return tileKernel[float64]{16, []rowKernel[float64]{{8, gemmF64AVX512x8}, {4, gemmF64AVX512x4}, {2, gemmF64AVX512x2}, {1, gemmF64AVX512x1}}, nil, nil}
 	case avx2:
-		return tileKernel[float64]{8, []rowKernel[float64]{{6, gemmF64AVX2x6}, {4, gemmF64AVX2x4}, {2, gemmF64AVX2x2}, {1, gemmF64AVX2x1}}, nil}
+		return tileKernel[float64]{8, []rowKernel[float64]{{6, gemmF64AVX2x6}, {4, gemmF64AVX2x4}, {2, gemmF64AVX2x2}, {1, gemmF64AVX2x1}}, nil, nil}
 	}
 	return portable64
 }

@@ -1079,3 +1079,36 @@ loop:
 	JNZ loop
 	VZEROUPPER
 	RET
+
+// func copyF32AVX512(to *float32, stride int, from *float32, ld, n, m int)
+TEXT ·copyF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ to+0(FP), DI
+	MOVQ stride+8(FP), SI
+	MOVQ from+16(FP), R8
+	MOVQ ld+24(FP), R9
+	MOVQ n+32(FP), CX
+	MOVQ m+40(FP), DX
+	SHLQ $2, SI
+	SHLQ $2, R9
+	CMPQ DX, $2
+	JEQ two
+one:
+	VMOVUPS (R8), Z0
+	VMOVUPS Z0, (DI)
+	ADDQ R9, R8
+	ADDQ SI, DI
+	DECQ CX
+	JNZ one
+	JMP done
+two:
+	VMOVUPS (R8), Z0
+	VMOVUPS 64(R8), Z1
+	VMOVUPS Z0, (DI)
+	VMOVUPS Z1, 64(DI)
+	ADDQ R9, R8
+	ADDQ SI, DI
+	DECQ CX
+	JNZ two
+done:
+	VZEROUPPER
+	RET

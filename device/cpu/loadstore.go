@@ -36,8 +36,9 @@ func load[F real](dst []F, b []byte, d tensor.DType, at, stride int) {
 	case tensor.BFloat16:
 		src := elems[uint16](b)
 		if stride == 1 {
-			for i, h := range src[at : at+len(dst)] {
-				dst[i] = F(tensor.BFloat16ToFloat32(h))
+			done := loadHalves(dst, src, d, at)
+			for i, h := range src[at+done : at+len(dst)] {
+				dst[done+i] = F(tensor.BFloat16ToFloat32(h))
 			}
 			return
 		}
@@ -47,8 +48,9 @@ func load[F real](dst []F, b []byte, d tensor.DType, at, stride int) {
 	case tensor.Float16:
 		src := elems[uint16](b)
 		if stride == 1 {
-			for i, h := range src[at : at+len(dst)] {
-				dst[i] = F(float16Table[h])
+			done := loadHalves(dst, src, d, at)
+			for i, h := range src[at+done : at+len(dst)] {
+				dst[done+i] = F(float16Table[h])
 			}
 			return
 		}
@@ -56,6 +58,27 @@ func load[F real](dst []F, b []byte, d tensor.DType, at, stride int) {
 			dst[i] = F(float16Table[src[at+i*stride]])
 		}
 	}
+}
+
+// loadHalves widens what the vectors can take of 16-bit numbers, and gives how many.
+func loadHalves[F real](dst []F, src []uint16, d tensor.DType, at int) int {
+	x, ok := any(dst).([]float32)
+	n := len(dst) &^ 15
+	if !ok || n == 0 || active == portable {
+		return 0
+	}
+	quickKernelsOf(active, d).widen(&x[0], unsafe.Pointer(&src[at]), n)
+	return n
+}
+
+// storeHalves rounds what the vectors can take of float32 numbers, and gives how many.
+func storeHalves(dst []uint16, d tensor.DType, at int, src []float32) int {
+	n := len(src) &^ 31
+	if n == 0 || active == portable {
+		return 0
+	}
+	quickKernelsOf(active, d).narrow(unsafe.Pointer(&dst[at]), &src[0], 1, n)
+	return n
 }
 
 func loadAs[F real, T float32 | float64 | int32 | int64](dst []F, src []T, at, stride int) {
@@ -102,9 +125,10 @@ func storeBFloat16[F real](dst []uint16, at, stride int, src []F) {
 	switch src := any(src).(type) {
 	case []float32:
 		if stride == 1 {
+			done := storeHalves(dst, tensor.BFloat16, at, src)
 			dst = dst[at : at+len(src)]
-			for i, x := range src {
-				dst[i] = tensor.BFloat16FromFloat32(x)
+			for i, x := range src[done:] {
+				dst[done+i] = tensor.BFloat16FromFloat32(x)
 			}
 			return
 		}
@@ -121,8 +145,12 @@ func storeBFloat16[F real](dst []uint16, at, stride int, src []F) {
 func storeFloat16[F real](dst []uint16, at, stride int, src []F) {
 	switch src := any(src).(type) {
 	case []float32:
-		for i, x := range src {
-			dst[at+i*stride] = tensor.Float16FromFloat32(x)
+		done := 0
+		if stride == 1 {
+			done = storeHalves(dst, tensor.Float16, at, src)
+		}
+		for i, x := range src[done:] {
+			dst[at+(done+i)*stride] = tensor.Float16FromFloat32(x)
 		}
 	case []float64:
 		for i, x := range src {

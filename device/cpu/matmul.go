@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"unsafe"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -14,22 +15,27 @@ import (
 // accumulator from 0, by fused multiply-adds. Every tier and every cut of the
 // work keeps it, so a row has the same bits alone and among others.
 const (
-	kBlock    = 384  // values of k in a block sum
-	colBlock  = 256  // columns whose panel of b is packed together: it stays in the second-level cache
-	rowBlock  = 96   // rows between two looks at the context
-	maxHeight = 1024 // rows of a chunk
+	kBlock   = 384 // values of k in a block sum
+	colBlock = 256 // columns of a chunk: their panels of b stay in the second-level cache
+	rowBlock = 96  // rows between two looks at the context
 
 	// chunkWork is how many multiply-adds make a chunk of work at least: large
-	// against handing it over, and against packing b once more.
+	// against handing it over.
 	chunkWork = 1 << 20
+
+	// packFirst is the number of rows from which b is packed as a whole before
+	// the product, by all threads, and not by each chunk for itself.
+	packFirst = 192
 )
 
 // tileKernel computes tiles of a fixed number of columns and some rows.
 type tileKernel[F real] struct {
 	cols int
 	rows []rowKernel[F] // the most rows first, one row last
-	// transpose writes 16 rows of from, 16n elements each, as rows of 16; may be nil.
+	// transpose writes 16 rows of from, 16n elements each, as rows of 16; copy
+	// copies n rows of 16m elements, m being 1 or 2. Both may be nil.
 	transpose func(to *F, stride int, from *F, ld, n int)
+	copy      func(to *F, stride int, from *F, ld, n, m int)
 }
 
 // rowKernel adds to a tile of c, whose rows are ldc elements apart, the product
@@ -98,15 +104,16 @@ func (m matrix) transposed() matrix {
 
 // gemm is one worker's matrix product and its memory.
 type gemm[F real] struct {
-	ctx       context.Context // ends it between blocks of k
+	ctx       context.Context // ends it between blocks
 	tile      tileKernel[F]
 	out, a, b matrix
-	k         int
+	k, n      int
+	packed    []F // all panels of b, or nil
 
-	pa, pb []F // panels: of a tile's rows of a, of a block's columns of b
+	pa, pb []F // panels: of a block's rows of a, of its columns of b
 	sum    []F // sums of a block, where the result is not F itself
 	edge   []F // a tile that is cut off
-	x      []F // a row
+	x      []F // sixteen rows
 }
 
 var (
@@ -118,7 +125,7 @@ var (
 const maxTile = 32
 
 func newGemm[F real]() *gemm[F] {
-	return &gemm[F]{pa: make([]F, maxTile*kBlock), pb: make([]F, (colBlock+maxTile)*kBlock), edge: make([]F, maxTile*maxTile), x: make([]F, max(kBlock, colBlock))}
+	return &gemm[F]{pa: make([]F, 16*kBlock), pb: make([]F, (colBlock+maxTile)*kBlock), edge: make([]F, maxTile*maxTile), x: make([]F, 16*kBlock)}
 }
 
 func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, pool *sync.Pool, tile tileKernel[F]) error {
@@ -144,10 +151,38 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 		a, b = b, a
 		m, n = n, m
 	}
+	var packed []F
+	if batch == 1 && m >= packFirst && n >= tile.cols && k > 0 {
+		var z F
+		mem, err := d.Alloc(roundUp(n, tile.cols) * k * int(unsafe.Sizeof(z)))
+		if err != nil {
+			return err
+		}
+		defer d.Free(mem)
+		packed = elems[F](mem.(*tensor.Host).Bytes())
+		cols, blocks := (n+colBlock-1)/colBlock, (k+kBlock-1)/kBlock
+		err = d.run(ctx, cols*blocks, func(chunk int) {
+			p := pool.Get().(*gemm[F])
+			defer pool.Put(p)
+			p.ctx, p.tile, p.b, p.k, p.n = ctx, tile, bm, k, n
+			j, k0 := chunk%cols*colBlock, chunk/cols*kBlock
+			kn := min(kBlock, k-k0)
+			p.packB(p.panels(packed, j, k0, kn), j, min(j+colBlock, n), k0, kn)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	// A chunk is a block of columns and some rows of one product, or several
 	// small products.
 	width := min(n, colBlock)
-	height := min(m, maxHeight, max(rowBlock, chunkWork/(width*max(k, 1))+1, (m+7)/8))
+	height := m
+	if packed != nil {
+		height = roundUp(max(rowBlock, chunkWork/(width*k)), rowBlock)
+	} else if threads := d.workers.count(); batch < 4*threads { // else there are chunks enough
+		height = max(16, chunkWork/(width*max(k, 1))+1, (m+2*threads-1)/(2*threads))
+	}
+	height = min(m, height)
 	rows, cols := (m+height-1)/height, (n+colBlock-1)/colBlock
 	parts := rows * cols
 	group := 1
@@ -158,7 +193,7 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 	return d.run(ctx, chunks, func(chunk int) {
 		p := pool.Get().(*gemm[F])
 		defer pool.Put(p)
-		p.ctx, p.tile, p.k = ctx, tile, k
+		p.ctx, p.tile, p.k, p.n, p.packed = ctx, tile, k, n, packed
 		for i := chunk * group; i < min((chunk+1)*group, batch*parts); i++ {
 			e, part := i/parts, i%parts
 			p.out, p.a, p.b = om.entry(out, e), am.entry(a, e), bm.entry(b, e)
@@ -168,8 +203,15 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 	})
 }
 
-// block computes the rows i0..i1, at most maxHeight, and columns j0..j1, at most
-// colBlock, of the result.
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// panels is where the panels from column j on, of kn values from k0 on, are in
+// all of b's.
+func (p *gemm[F]) panels(packed []F, j, k0, kn int) []F {
+	return packed[roundUp(p.n, p.tile.cols)*k0+j*kn:]
+}
+
+// block computes the rows i0..i1 and columns j0..j1, at most colBlock, of the result.
 func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 	// Sums stay in the result itself where it holds them.
 	direct := p.out.dtype == dtypeOf[F]() && p.out.col == 1
@@ -187,14 +229,19 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 		clear(c[i*ldc:][:j1-j0])
 	}
 	// Columns of b that lie side by side need no packing for few rows.
-	inPlace := p.b.dtype == dtypeOf[F]() && p.b.col == 1 && i1-i0 < 16
+	inPlace := p.packed == nil && p.b.dtype == dtypeOf[F]() && p.b.col == 1 && i1-i0 < 16
 	for k0 := 0; k0 < p.k && p.ctx.Err() == nil; k0 += kBlock {
 		kn := min(kBlock, p.k-k0)
 		whole := 0 // columns whose b is read where it lies
 		if inPlace {
 			whole = (j1 - j0) / p.tile.cols * p.tile.cols
 		}
-		p.packB(j0+whole, j1, k0, kn)
+		panels := p.pb
+		if p.packed != nil {
+			panels = p.panels(p.packed, j0, k0, kn)
+		} else {
+			p.packB(panels, j0+whole, j1, k0, kn)
+		}
 		for i := i0; i < i1 && p.ctx.Err() == nil; i += rowBlock {
 			end := min(i+rowBlock, i1)
 			if whole > 0 {
@@ -202,7 +249,7 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 				p.tiles(c[(i-i0)*ldc:], ldc, i, end, whole, k0, kn, b, p.tile.cols, p.b.row)
 			}
 			if j0+whole < j1 {
-				p.tiles(c[(i-i0)*ldc+whole:], ldc, i, end, j1-j0-whole, k0, kn, p.pb, p.tile.cols*kn, p.tile.cols)
+				p.tiles(c[(i-i0)*ldc+whole:], ldc, i, end, j1-j0-whole, k0, kn, panels, p.tile.cols*kn, p.tile.cols)
 			}
 		}
 	}
@@ -211,13 +258,14 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 	}
 }
 
-// tiles adds the block sums over k0..k0+kn of rows i0..i1 to c, which begins at
-// their first element. The columns of b are in panels of a tile's width.
+// tiles adds the block sums over k0..k0+kn of rows i0..i1, at most rowBlock, to
+// c, which begins at their first element. The columns of b are in panels of a
+// tile's width.
 func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel, bks int) {
 	nr := p.tile.cols
-	// Rows whose elements lie one behind another are read where they are.
+	// A few rows whose elements lie one behind another are read where they are.
 	var a []F
-	direct := p.a.dtype == dtypeOf[F]() && p.a.col == 1
+	direct := p.a.dtype == dtypeOf[F]() && p.a.col == 1 && i1-i0 < 16
 	if direct {
 		a = elems[F](p.a.bytes)[p.a.at+k0:]
 	}
@@ -227,38 +275,45 @@ func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel,
 			kernel = kernel[1:]
 		}
 		mr, run := kernel[0].rows, kernel[0].run
-		from, ars, acs := &p.pa[0], 1, mr
-		if direct {
-			from, ars, acs = &a[i*p.a.row], p.a.row, 1
-		} else {
-			p.pack(p.pa[:mr*kn], mr, p.a, i, i1, k0, kn)
+		group := mr // rows that are packed side by side, sixteen where there are
+		if mr == 8 && i1-i >= 16 {
+			group = 16
 		}
-		for j := 0; j < width; j += nr {
-			to := c[(i-i0)*ldc+j:]
-			if j+nr <= width {
-				run(&to[0], ldc, from, ars, acs, &b[j/nr*panel], bks, kn)
-				continue
+		if !direct {
+			p.pack(p.pa[:group*kn], group, p.a, i, i1, k0, kn)
+		}
+		for part := 0; part < group; part += mr {
+			from, ars, acs := &p.pa[part], 1, group
+			if direct {
+				from, ars, acs = &a[i*p.a.row], p.a.row, 1
 			}
-			edge := p.edge[:mr*nr]
-			clear(edge)
-			run(&edge[0], nr, from, ars, acs, &b[j/nr*panel], bks, kn)
-			for r := range mr {
-				row := to[r*ldc:][:width-j]
-				for q, x := range edge[r*nr:][:len(row)] {
-					row[q] += x
+			to := c[(i-i0)*ldc:]
+			for j := 0; j < width; j += nr {
+				if j+nr <= width {
+					run(&to[j], ldc, from, ars, acs, &b[j/nr*panel], bks, kn)
+					continue
+				}
+				edge := p.edge[:mr*nr]
+				clear(edge)
+				run(&edge[0], nr, from, ars, acs, &b[j/nr*panel], bks, kn)
+				for r := range mr {
+					row := to[r*ldc+j:][:width-j]
+					for q, x := range edge[r*nr:][:len(row)] {
+						row[q] += x
+					}
 				}
 			}
+			i += mr
 		}
-		i += mr
 	}
 }
 
 // packB packs columns j0..j1 of b in panels of a tile's columns.
-func (p *gemm[F]) packB(j0, j1, k0, kn int) {
+func (p *gemm[F]) packB(panels []F, j0, j1, k0, kn int) {
 	nr := p.tile.cols
 	b := p.b.transposed() // its rows are b's columns
 	for j := j0; j < j1; j += nr {
-		p.pack(p.pb[(j-j0)*kn:][:nr*kn], nr, b, j, j1, k0, kn)
+		p.pack(panels[(j-j0)*kn:][:nr*kn], nr, b, j, j1, k0, kn)
 	}
 }
 
@@ -268,47 +323,46 @@ func (p *gemm[F]) pack(panel []F, width int, m matrix, i, end, k0, n int) {
 	have := min(width, end-i)
 	same := m.dtype == dtypeOf[F]()
 	if m.row == 1 { // columns of m are contiguous
+		at := m.at + i + k0*m.col
+		if same && have == width && width%16 == 0 && p.tile.copy != nil {
+			p.tile.copy(&panel[0], width, &elems[F](m.bytes)[at], m.col, n, width/16)
+			return
+		}
 		for k := range n {
 			to := panel[k*width : (k+1)*width]
-			from := m.at + i + (k0+k)*m.col
-			if same {
-				copy(to[:have], elems[F](m.bytes)[from:])
-			} else {
-				load(to[:have], m.bytes, m.dtype, from, 1)
-			}
+			load(to[:have], m.bytes, m.dtype, at+k*m.col, 1)
 			clear(to[have:])
 		}
 		return
 	}
-	inPlace := same && m.col == 1
-	done := 0 // rows that are transposed sixteen at a time, for the first columns
-	if blocks := n / 16; inPlace && p.tile.transpose != nil && blocks > 0 {
-		for ; done+16 <= have; done += 16 {
-			p.tile.transpose(&panel[done], width, &elems[F](m.bytes)[m.at+(i+done)*m.row+k0*m.col], m.row, blocks)
+	r := 0
+	for ; r < have; r += min(16, have-r) {
+		rows := min(16, have-r)
+		var from []F // rows of n numbers, ld apart
+		ld := n
+		if same && m.col == 1 {
+			from, ld = elems[F](m.bytes)[m.at+(i+r)*m.row+k0:], m.row
+		} else {
+			from = p.x
+			for q := range rows {
+				load(p.x[q*n:][:n], m.bytes, m.dtype, m.at+(i+r+q)*m.row+k0*m.col, m.col)
+			}
+		}
+		k := 0
+		if blocks := n / 16; rows == 16 && p.tile.transpose != nil && blocks > 0 {
+			p.tile.transpose(&panel[r], width, &from[0], ld, blocks)
+			k = 16 * blocks
+		}
+		for q := range rows {
+			to := panel[r+q:]
+			for k := k; k < n; k++ {
+				to[k*width] = from[q*ld+k]
+			}
 		}
 	}
-	for r := range width {
-		k := 0
-		if r < done {
-			k = n / 16 * 16
-		}
-		to := panel[r:]
-		switch {
-		case r >= have:
-			for ; k < n; k++ {
-				to[k*width] = 0
-			}
-		case inPlace:
-			x := elems[F](m.bytes)[m.at+(i+r)*m.row+k0*m.col:][:n]
-			for ; k < n; k++ {
-				to[k*width] = x[k]
-			}
-		default:
-			x := p.x[:n]
-			load(x, m.bytes, m.dtype, m.at+(i+r)*m.row+k0*m.col, m.col)
-			for k, v := range x {
-				to[k*width] = v
-			}
+	for ; r < width; r++ {
+		for k := range n {
+			panel[k*width+r] = 0
 		}
 	}
 }

@@ -34,6 +34,14 @@ func startWorkers(threads int) *workers {
 	return w
 }
 
+// count is how many threads take part in a run.
+func (w *workers) count() int {
+	if w == nil { // a Device that New did not make has no workers
+		return 1
+	}
+	return w.threads
+}
+
 func (w *workers) stop() { w.once.Do(func() { close(w.quit) }) }
 
 func (w *workers) serve() {
@@ -79,11 +87,7 @@ func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error
 		return ctx.Err()
 	}
 	j := &job{ctx: ctx, done: ctx.Done(), chunks: int64(chunks), do: do}
-	threads := 1
-	if w != nil { // a Device that New did not make has no workers
-		threads = w.threads
-	}
-	for range min(threads, chunks) - 1 {
+	for range min(w.count(), chunks) - 1 {
 		j.wg.Add(1)
 		select {
 		case w.jobs <- j:

@@ -17,6 +17,7 @@ func gemms() string {
 		}
 	}
 	t.transpose()
+	t.copyRows()
 	return t.String()
 }
 
@@ -154,3 +155,37 @@ func (t *text) transpose() {
 }
 
 func (e elem) goName() string { return map[string]string{"F32": "float32", "F64": "float64"}[e.name] }
+
+// copyRows copies n rows of 16m elements, m being 1 or 2.
+func (t *text) copyRows() {
+	t.function("copyF32AVX512", "func copyF32AVX512(to *float32, stride int, from *float32, ld, n, m int)", 48)
+	t.op("MOVQ", "to+0(FP)", "DI")
+	t.op("MOVQ", "stride+8(FP)", "SI")
+	t.op("MOVQ", "from+16(FP)", "R8")
+	t.op("MOVQ", "ld+24(FP)", "R9")
+	t.op("MOVQ", "n+32(FP)", "CX")
+	t.op("MOVQ", "m+40(FP)", "DX")
+	t.op("SHLQ", "$2", "SI")
+	t.op("SHLQ", "$2", "R9")
+	t.op("CMPQ", "DX", "$2")
+	t.op("JEQ", "two")
+	t.label("one")
+	t.op("VMOVUPS", "(R8)", "Z0")
+	t.op("VMOVUPS", "Z0", "(DI)")
+	t.op("ADDQ", "R9", "R8")
+	t.op("ADDQ", "SI", "DI")
+	t.op("DECQ", "CX")
+	t.op("JNZ", "one")
+	t.op("JMP", "done")
+	t.label("two")
+	t.op("VMOVUPS", "(R8)", "Z0")
+	t.op("VMOVUPS", "64(R8)", "Z1")
+	t.op("VMOVUPS", "Z0", "(DI)")
+	t.op("VMOVUPS", "Z1", "64(DI)")
+	t.op("ADDQ", "R9", "R8")
+	t.op("ADDQ", "SI", "DI")
+	t.op("DECQ", "CX")
+	t.op("JNZ", "two")
+	t.label("done")
+	t.finish()
+}

@@ -438,18 +438,18 @@ func (q quick) slopesPart(r row, label string, vectors int) {
 	q.op("SUBQ", fmt.Sprintf("$%d", columns), "CX")
 }
 
-// widenRow is a row as float32.
+// widenRow is a row as float32; n is a multiple of 16.
 func (q quick) widenRow(r row) {
 	name := "quickwiden" + r.name + q.name
 	q.begin(name, "(to *float32, from unsafe.Pointer, n int)", 24, "to+0(FP)", "DI", "from+8(FP)", "SI", "n+16(FP)", "CX")
 	q.label("loop")
-	for i := range 32 / q.lanes() {
+	for i := range 16 / q.lanes() {
 		q.load(r, "(SI)", i*q.bytes/2, i)
 		q.op("VMOVUPS", q.r(i), fmt.Sprintf("%d(DI)", i*q.bytes))
 	}
-	q.op("ADDQ", "$64", "SI")
-	q.op("ADDQ", "$128", "DI")
-	q.op("SUBQ", "$32", "CX")
+	q.op("ADDQ", "$32", "SI")
+	q.op("ADDQ", "$64", "DI")
+	q.op("SUBQ", "$16", "CX")
 	q.op("JNZ", "loop")
 	q.finish()
 }
