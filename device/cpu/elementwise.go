@@ -61,6 +61,9 @@ func (d *Device) Unary(ctx context.Context, f device.Unary, out, x *tensor.Tenso
 	if isWide64(out, x) {
 		return elementwise(ctx, d, unary[float64](f), out, x)
 	}
+	if m := nearMapOf(f.Func); m != nil {
+		return elementwise(ctx, d, m.kernel, out, x)
+	}
 	return elementwise(ctx, d, unary[float32](f), out, x)
 }
 
@@ -71,6 +74,9 @@ func (d *Device) UnaryGrad(ctx context.Context, f device.Unary, out, g, x *tenso
 	}
 	if isWide64(out, g, x) {
 		return elementwise(ctx, d, unaryGrad[float64](f), out, g, x)
+	}
+	if m := nearMapOf(f.Func); m != nil {
+		return elementwise(ctx, d, m.gradKernel, out, g, x)
 	}
 	return elementwise(ctx, d, unaryGrad[float32](f), out, g, x)
 }

@@ -207,7 +207,7 @@ func TestUnaryFarOut(t *testing.T) {
 				continue // not representable in the small formats
 			}
 			y, dx := one(t, d, dt, c.f, 1, c.x)
-			if !same(y, tensor.Round(dt, c.y)) || !same(dx, tensor.Round(dt, c.dx)) {
+			if !same(y, tensor.Round(dt, c.y)) || !same(dx, tensor.Round(dt, c.dx)) && !(dx == 0 && c.dx == 0) { // a slope that vanishes has any sign
 				t.Errorf("%v %+v at %v: %v and slope %v, want %v and %v", dt, c.f, c.x, y, dx, c.y, c.dx)
 			}
 		}

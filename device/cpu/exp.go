@@ -6,11 +6,12 @@ import "math"
 // vectors of the assembly: the least and the largest exponent, log2(e), the
 // shift that rounds to a whole number, ln 2 in two parts, and the polynomial
 // for e^x within ±ln(2)/2, highest power first: Chebyshev's of degree 9, with
-// an error below 3e-14.
-var expTable = func() (t [16][8]float64) {
-	for i, c := range [16]float64{-708, 709, math.Log2E, 0x1.8p52, 0x1.62e42feep-1, 0x1.a39ef35793c76p-33,
+// an error below 3e-14. Then what the functions of maps.go need.
+var expTable = func() (t [22][8]float64) {
+	for i, c := range [22]float64{-708, 709, math.Log2E, 0x1.8p52, 0x1.62e42feep-1, 0x1.a39ef35793c76p-33,
 		0x1.72e107c874de9p-19, 0x1.a17df0d914d6cp-16, 0x1.a01994c849582p-13, 0x1.6c162bb7d965cp-10, 0x1.11111123bf154p-7,
-		0x1.55555588b8403p-5, 0x1.5555555550d88p-3, 0x1.ffffffffe74f1p-2, 1, 1} {
+		0x1.55555588b8403p-5, 0x1.5555555550d88p-3, 0x1.ffffffffe74f1p-2, 1, 1,
+		1, -mapBound, mapBound, geluRoot, geluCubic, 3 * geluCubic} {
 		for k := range t[i] {
 			t[i][k] = c
 		}

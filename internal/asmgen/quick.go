@@ -485,7 +485,6 @@ func (q quick) roots() {
 // expNear in Go: two registers from temp on are used, and the table of
 // constants is at AX.
 func (q quick) exp(x, temp int) {
-	c := func(i int) string { return fmt.Sprintf("%d(AX)", 64*i) }
 	k, p := q.r(temp), q.r(temp+1)
 	// A NaN is the second source and so the result.
 	q.op("VMOVUPD", c(0), p)

@@ -1,0 +1,134 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/lamina-go/lamina/device"
+)
+
+// Functions of float32 and narrower numbers that are made of the exponential
+// function: in float64, by expNear, rounded once. In assembly they take sixteen
+// numbers at a time; the others, and all of them in the portable tier, are done
+// in Go with the same operations.
+
+// mapBound is more than any float32: what is bounded by it has no infinity that
+// could meet a zero.
+const mapBound = 1e39
+
+// nearMap is such a function and its slope.
+type nearMap struct {
+	value, slope func(x float64) float64
+	// The same on vectors, nil in the portable tier; slopes are multiplied by g.
+	values func(out, x *float32, n int)
+	slopes func(out, g, x *float32, n int)
+}
+
+// bounded keeps x within ±mapBound; NaN stays.
+func bounded(x float64) float64 {
+	if x < -mapBound {
+		x = -mapBound
+	}
+	if x > mapBound {
+		x = mapBound
+	}
+	return x
+}
+
+// sigmoidNear is the sigmoid of x and that of -x.
+func sigmoidNear(x float64) (s, rest float64) {
+	e := expNear(0 - x)
+	s = 1 / (e + 1)
+	return s, e * s
+}
+
+func siluNear(x float64) float64 {
+	x = bounded(x)
+	s, _ := sigmoidNear(x)
+	return x * s
+}
+
+func siluSlopeNear(x float64) float64 {
+	x = bounded(x)
+	s, rest := sigmoidNear(x)
+	return s * math.FMA(x, rest, 1)
+}
+
+// geluBend is what the sigmoid of the tanh form of GELU is taken of, and x^2.
+func geluBend(x float64) (bend, square float64) {
+	square = float64(x * x)
+	return float64(float64(x*math.FMA(geluCubic, square, 1)) * geluRoot), square
+}
+
+func geluTanhNear(x float64) float64 {
+	x = bounded(x)
+	bend, _ := geluBend(x)
+	s, _ := sigmoidNear(bend)
+	return x * s
+}
+
+func geluTanhSlopeNear(x float64) float64 {
+	x = bounded(x)
+	bend, square := geluBend(x)
+	s, rest := sigmoidNear(bend)
+	return math.FMA(float64(float64(rest*s)*x), float64(math.FMA(3*geluCubic, square, 1)*geluRoot), s)
+}
+
+// nearMapOf is the function of that name, nil if it is none of these.
+func nearMapOf(f device.UnaryFunc) *nearMap {
+	var m nearMap
+	switch f {
+	case device.Exp:
+		m = nearMap{value: expNear, slope: expNear}
+	case device.Sigmoid:
+		m.value = func(x float64) float64 { s, _ := sigmoidNear(x); return s }
+		m.slope = func(x float64) float64 { s, rest := sigmoidNear(x); return rest * s }
+	case device.SiLU:
+		m = nearMap{value: siluNear, slope: siluSlopeNear}
+	case device.GELUTanh:
+		m = nearMap{value: geluTanhNear, slope: geluTanhSlopeNear}
+	default:
+		return nil
+	}
+	m.values, m.slopes = mapVectors(active, f)
+	return &m
+}
+
+func (m *nearMap) kernel(out []float32, in *[maxOperands - 1][]float32) {
+	x := in[0][:len(out)]
+	i := 0
+	if n := len(out) &^ 15; m.values != nil && n > 0 {
+		m.values(&out[0], &x[0], n)
+		i = n
+	}
+	for ; i < len(out); i++ {
+		out[i] = float32(m.value(float64(x[i])))
+	}
+}
+
+func (m *nearMap) gradKernel(out []float32, in *[maxOperands - 1][]float32) {
+	g, x := in[0][:len(out)], in[1][:len(out)]
+	i := 0
+	if n := len(out) &^ 15; m.slopes != nil && n > 0 {
+		m.slopes(&out[0], &g[0], &x[0], n)
+		i = n
+	}
+	for ; i < len(out); i++ {
+		out[i] = float32(m.slope(float64(x[i])) * float64(g[i]))
+	}
+}
+
+// expLanes sets e[i] = exp(c[0] x[i] - c[1]) and adds that to lane i mod 16.
+func expLanes(e, x []float32, c *[2]float64, lanes *[16]float64) {
+	i := 0
+	if run := expRowVectors(active); run != nil {
+		if n := len(x) &^ 15; n > 0 {
+			run(&e[0], &x[0], c, n, lanes)
+			i = n
+		}
+	}
+	for ; i < len(x); i++ {
+		v := expNear(float64(float64(x[i])*c[0]) - c[1])
+		lanes[i%16] += v
+		e[i] = float32(v)
+	}
+}

@@ -1,0 +1,91 @@
+package cpu
+
+import "github.com/lamina-go/lamina/device"
+
+// The functions on vectors; see internal/asmgen.
+
+//go:noescape
+func mapExpAVX512(out, x *float32, n int)
+
+//go:noescape
+func mapSigmoidAVX512(out, x *float32, n int)
+
+//go:noescape
+func mapSiLUAVX512(out, x *float32, n int)
+
+//go:noescape
+func mapGELUTanhAVX512(out, x *float32, n int)
+
+//go:noescape
+func mapSigmoidSlopeAVX512(out, grad, x *float32, n int)
+
+//go:noescape
+func mapSiLUSlopeAVX512(out, grad, x *float32, n int)
+
+//go:noescape
+func mapGELUTanhSlopeAVX512(out, grad, x *float32, n int)
+
+//go:noescape
+func expRowAVX512(e, x *float32, c *[2]float64, n int, lanes *[16]float64)
+
+//go:noescape
+func mapExpAVX2(out, x *float32, n int)
+
+//go:noescape
+func mapSigmoidAVX2(out, x *float32, n int)
+
+//go:noescape
+func mapSiLUAVX2(out, x *float32, n int)
+
+//go:noescape
+func mapGELUTanhAVX2(out, x *float32, n int)
+
+//go:noescape
+func mapSigmoidSlopeAVX2(out, grad, x *float32, n int)
+
+//go:noescape
+func mapSiLUSlopeAVX2(out, grad, x *float32, n int)
+
+//go:noescape
+func mapGELUTanhSlopeAVX2(out, grad, x *float32, n int)
+
+//go:noescape
+func expRowAVX2(e, x *float32, c *[2]float64, n int, lanes *[16]float64)
+
+func mapVectors(t tier, f device.UnaryFunc) (values func(out, x *float32, n int), slopes func(out, g, x *float32, n int)) {
+	switch t {
+	case avx512:
+		switch f {
+		case device.Exp:
+			return mapExpAVX512, nil
+		case device.Sigmoid:
+			return mapSigmoidAVX512, mapSigmoidSlopeAVX512
+		case device.SiLU:
+			return mapSiLUAVX512, mapSiLUSlopeAVX512
+		case device.GELUTanh:
+			return mapGELUTanhAVX512, mapGELUTanhSlopeAVX512
+		}
+	case avx2:
+		switch f {
+		case device.Exp:
+			return mapExpAVX2, nil
+		case device.Sigmoid:
+			return mapSigmoidAVX2, mapSigmoidSlopeAVX2
+		case device.SiLU:
+			return mapSiLUAVX2, mapSiLUSlopeAVX2
+		case device.GELUTanh:
+			return mapGELUTanhAVX2, mapGELUTanhSlopeAVX2
+		}
+	}
+	return nil, nil
+}
+
+func expRowVectors(t tier) func(e, x *float32, c *[2]float64, n int, lanes *[16]float64) {
+	switch t {
+	case avx512:
+		return expRowAVX512
+	case avx2:
+		return expRowAVX2
+	}
+	return nil
+}
