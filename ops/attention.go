@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -50,6 +52,9 @@ func Attention(q, k, v *autograd.Var, o AttentionOptions) *autograd.Var {
 	if math.IsNaN(scale) || math.IsInf(scale, 0) {
 		return fail(t, op, "scale", number(scale), "a finite number", tensor.ErrValue)
 	}
+	if y := fusedAttention(t, q, k, v, o, scale); y != nil {
+		return y
+	}
 	n := &attention{scale: scale, group: qs[1] / ks[1]}
 	hide, err := hidden(t, o, qs, ks)
 	if err != nil {
@@ -67,6 +72,68 @@ func Attention(q, k, v *autograd.Var, o AttentionOptions) *autograd.Var {
 	out := t.MatMul(q.DType(), n.p, n.heads(t.Stream, n.v))
 	c.done()
 	return t.Record(out, n, q, k, v)
+}
+
+// fusedAttention is attention as the device's fused kernel; nil where there is
+// none, where it declines, or with a mask, which it does not take.
+func fusedAttention(t *autograd.Tape, q, k, v *autograd.Var, o AttentionOptions, scale float64) *autograd.Var {
+	dev, ok := t.Device().(device.Attention)
+	if !ok || o.Mask != nil {
+		return nil
+	}
+	n := &flashAttention{q: q.Tensor(), k: k.Tensor(), v: v.Tensor(), scale: scale, causal: o.Causal}
+	s := q.Shape()
+	out := headsFirst(t.Stream, q.DType(), tensor.Shape{s[0], s[1], s[2], v.Shape()[3]})
+	if q.WantsGrad() || k.WantsGrad() || v.WantsGrad() {
+		n.lse = t.Empty(tensor.Float64, s[:3]...)
+	}
+	declined := false
+	t.Run(func(ctx context.Context, _ device.Device) error {
+		err := dev.AttentionForward(ctx, n.args(), out, n.lse)
+		if declined = errors.Is(err, errors.ErrUnsupported); declined {
+			return nil
+		}
+		return err
+	})
+	if declined {
+		t.Free(out)
+		if n.lse != nil {
+			t.Free(n.lse)
+		}
+		return nil
+	}
+	return t.Record(out, n, q, k, v)
+}
+
+// headsFirst is a new tensor (B,H,T,W) that lies as (B,T,H,W), so that the heads
+// of a token can be joined without a copy.
+func headsFirst(s *device.Stream, d tensor.DType, shape tensor.Shape) *tensor.Tensor {
+	x := s.Empty(d, shape[0], shape[2], shape[1], shape[3])
+	return s.View(func() (*tensor.Tensor, error) { return x.Transpose(1, 2) })
+}
+
+type flashAttention struct {
+	q, k, v *tensor.Tensor
+	lse     *tensor.Tensor // (B,H,T) in float64
+	scale   float64
+	causal  bool
+}
+
+func (n *flashAttention) args() *device.AttentionArgs {
+	return &device.AttentionArgs{Q: n.q, K: n.k, V: n.v, Scale: n.scale, Causal: n.causal}
+}
+
+func (n *flashAttention) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	out := make([]*tensor.Tensor, 3)
+	for i, x := range []*tensor.Tensor{n.q, n.k, n.v} {
+		if want[i] {
+			out[i] = headsFirst(s, x.DType(), x.Shape())
+		}
+	}
+	s.Run(func(ctx context.Context, dev device.Device) error {
+		return dev.(device.Attention).AttentionBackward(ctx, n.args(), n.lse, g, out[0], out[1], out[2])
+	})
+	return out
 }
 
 // hidden is integer tensors that broadcast to (B,H,T,S), 1 where a key is not seen.

@@ -137,7 +137,7 @@ func TestTablesBeyondMemory(t *testing.T) {
 			return ops.RotaryEmbedding(huge(1<<25, 1<<25), 1e4, 0)
 		},
 		"attention": func(_ *autograd.Tape, huge func(shape ...int) *autograd.Var) *autograd.Var {
-			x := huge(1, 1, 1<<25, 2)
+			x := huge(1, 1, 1<<44, 2)
 			return ops.Attention(x, x, x, ops.AttentionOptions{Causal: true})
 		},
 		"broadcast": func(_ *autograd.Tape, huge func(shape ...int) *autograd.Var) *autograd.Var {

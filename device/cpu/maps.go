@@ -117,13 +117,17 @@ func (m *nearMap) gradKernel(out []float32, in *[maxOperands - 1][]float32) {
 	}
 }
 
+// expAtOnce bounds the numbers of one call, to well under 100 microseconds.
+const expAtOnce = 1 << 14
+
 // expLanes sets e[i] = exp(c[0] x[i] - c[1]) and adds that to lane i mod 16.
 func expLanes(e, x []float32, c *[2]float64, lanes *[16]float64) {
 	i := 0
 	if run := expRowVectors(active); run != nil {
-		if n := len(x) &^ 15; n > 0 {
-			run(&e[0], &x[0], c, n, lanes)
-			i = n
+		for i+16 <= len(x) {
+			n := min(len(x)-i, expAtOnce) &^ 15
+			run(&e[i], &x[i], c, n, lanes)
+			i += n
 		}
 	}
 	for ; i < len(x); i++ {

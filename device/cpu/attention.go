@@ -1,0 +1,372 @@
+package cpu
+
+import (
+	"context"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/internal/elementary"
+	"github.com/lamina-go/lamina/internal/memory"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+var _ device.Attention = (*Device)(nil)
+
+// Attention takes the query heads of one key head at a time, and of them
+// queryBlock queries at a time against all keys they see: a worker needs memory
+// for the keys and values of a head and for a block's logits. The products have
+// the canonical order of MatMul over what the block sees; sums along a row have
+// sixteen lanes in float64.
+const queryBlock = 64
+
+// attnHead is one worker's memory.
+type attnHead[F real] struct {
+	gemm           *gemm[F]
+	k, v           []F // (S,W), (S,V)
+	kt, vt, kp, vp []F // panels of k^T, v^T, k and v
+	q, g, s, t, o  []F // of a block of queries
+	qp, gp         []F // panels of a block
+	dk, dv         []F
+	inverse, lse   [queryBlock]float64
+	c              [2]float64
+	lanes          [16]float64
+}
+
+var (
+	attnHeads32 = sync.Pool{New: func() any { return &attnHead[float32]{gemm: newGemm[float32]()} }}
+	attnHeads64 = sync.Pool{New: func() any { return &attnHead[float64]{gemm: newGemm[float64]()} }}
+)
+
+func grown[F real](x *[]F, n int) []F {
+	if cap(*x) < n {
+		*x = make([]F, n)
+	}
+	*x = (*x)[:n]
+	return *x
+}
+
+// attnCall is what the heads of one call share.
+type attnCall[F real] struct {
+	ctx              context.Context
+	tile             tileKernel[F]
+	q, k, v          heads
+	out, lse         heads
+	grad, dq, dk, dv heads
+	group            int // query heads to a key head
+	queries, keys    int
+	width, values    int
+	scale            float64
+	causal           bool
+}
+
+// heads is a (B,H,T,W) tensor, or (B,H,T).
+type heads struct {
+	operand
+	there  bool
+	stride [4]int
+}
+
+func headsOf(t *tensor.Tensor) (heads, error) {
+	if t == nil {
+		return heads{}, nil
+	}
+	o, err := operandOf(t)
+	h := heads{operand: o, there: true}
+	copy(h.stride[:], t.Strides())
+	return h, err
+}
+
+func (h *heads) at(b, head, row int) int {
+	return h.offset + b*h.stride[0] + head*h.stride[1] + row*h.stride[2]
+}
+
+// AttentionForward: out = softmax(scale q k^T) v.
+func (d *Device) AttentionForward(ctx context.Context, a *device.AttentionArgs, out, lse *tensor.Tensor) error {
+	if err := device.CheckAttention(d.Name(), a, out, lse); err != nil {
+		return err
+	}
+	if out == nil {
+		return &tensor.ArgError{Op: "attention", Arg: "out", Got: "nil", Want: "a tensor", Kind: tensor.ErrMissing}
+	}
+	var err error
+	if a.Q.DType() == tensor.Float64 {
+		err = attention(ctx, d, a, tile64(active), &attnHeads64, (*attnHead[float64]).forward, out, lse, nil, nil, nil, nil)
+	} else {
+		err = attention(ctx, d, a, tile32(active), &attnHeads32, (*attnHead[float32]).forward, out, lse, nil, nil, nil, nil)
+	}
+	written(out, lse)
+	return err
+}
+
+// AttentionBackward, with p the weights: dv = p^T g, dp = g v^T,
+// ds = scale p (dp - sum(p dp)), dq = ds k, dk = ds^T q.
+func (d *Device) AttentionBackward(ctx context.Context, a *device.AttentionArgs, lse, gradOut, gradQ, gradK, gradV *tensor.Tensor) error {
+	if err := device.CheckAttentionBackward(d.Name(), a, lse, gradOut, gradQ, gradK, gradV); err != nil {
+		return err
+	}
+	var err error
+	if a.Q.DType() == tensor.Float64 {
+		err = attention(ctx, d, a, tile64(active), &attnHeads64, (*attnHead[float64]).backward, nil, lse, gradOut, gradQ, gradK, gradV)
+	} else {
+		err = attention(ctx, d, a, tile32(active), &attnHeads32, (*attnHead[float32]).backward, nil, lse, gradOut, gradQ, gradK, gradV)
+	}
+	written(gradQ, gradK, gradV)
+	return err
+}
+
+func written(ts ...*tensor.Tensor) {
+	for _, t := range ts {
+		if t != nil {
+			t.Memory().Written()
+		}
+	}
+}
+
+func attention[F real](ctx context.Context, d *Device, a *device.AttentionArgs, tile tileKernel[F], pool *sync.Pool,
+	do func(s *attnHead[F], c *attnCall[F], b, g int), out, lse, grad, dq, dk, dv *tensor.Tensor) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	c := &attnCall[F]{ctx: ctx, tile: tile, group: a.Q.Dim(1) / a.K.Dim(1), queries: a.Q.Dim(2), keys: a.K.Dim(2),
+		width: a.Q.Dim(3), values: a.V.Dim(3), scale: a.Scale, causal: a.Causal}
+	for _, x := range []struct {
+		to *heads
+		t  *tensor.Tensor
+	}{{&c.q, a.Q}, {&c.k, a.K}, {&c.v, a.V}, {&c.out, out}, {&c.lse, lse}, {&c.grad, grad}, {&c.dq, dq}, {&c.dk, dk}, {&c.dv, dv}} {
+		var err error
+		if *x.to, err = headsOf(x.t); err != nil {
+			return err
+		}
+	}
+	if !memory.Fits(d.workers.count(), c.keys+maxTile, 3*(c.width+c.values)+2*queryBlock, 8) {
+		return &tensor.ArgError{Op: "attention", Arg: "k", Got: a.K.Shape().String(), Want: "heads that fit the machine's memory", Kind: tensor.ErrSize}
+	}
+	return d.run(ctx, a.K.Dim(0)*a.K.Dim(1), func(chunk int) {
+		s := pool.Get().(*attnHead[F])
+		defer pool.Put(s)
+		s.gemm.tile = tile
+		do(s, c, chunk/a.K.Dim(1), chunk%a.K.Dim(1))
+	})
+}
+
+// loadHead reads n rows of a head from one on, one behind another.
+func loadHead[F real](dst []F, h *heads, b, head, row, n, width int) {
+	for i := range n {
+		load(dst[i*width:(i+1)*width], h.bytes, h.dtype, h.at(b, head, row+i), h.stride[3])
+	}
+}
+
+func storeHead[F real](h *heads, b, head, row, n, width int, src []F, ld int) {
+	for i := range n {
+		store(h.bytes, h.dtype, h.at(b, head, row+i), h.stride[3], src[i*ld:][:width])
+	}
+}
+
+// columns packs the n rows of x, each of k numbers, as the columns of an operand b.
+func (s *attnHead[F]) columns(panels *[]F, x []F, n, k int) {
+	nr := s.gemm.tile.cols
+	to := grown(panels, roundUp(n, nr)*k)
+	m := matrix{bytes: bytesAs(x), dtype: dtypeOf[F](), row: k, col: 1}
+	for j := 0; j < n && k > 0; j += nr {
+		s.gemm.pack(to[j*k:][:nr*k], nr, m, j, n, 0, k)
+	}
+}
+
+// rowsOf packs the k rows of x, each of n numbers, as the rows of an operand b.
+func (s *attnHead[F]) rowsOf(panels *[]F, x []F, k, n int) {
+	nr := s.gemm.tile.cols
+	to := grown(panels, roundUp(n, nr)*k)
+	m := matrix{bytes: bytesAs(x), dtype: dtypeOf[F](), row: 1, col: n}
+	for j := 0; j < n && k > 0; j += nr {
+		s.gemm.pack(to[j*k:][:nr*k], nr, m, j, n, 0, k)
+	}
+}
+
+func bytesAs[F real](x []F) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
+}
+
+// product adds a (rows,k) times b to c, whose rows have room for whole tiles of
+// columns; b is in panels of all its rows, of which there are deep.
+func (s *attnHead[F]) product(c []F, ldc, rows, columns int, a []F, ars, acs int, b []F, deep, k int) {
+	nr := s.gemm.tile.cols
+	for k0 := 0; k0 < k; k0 += kBlock {
+		kn := min(kBlock, k-k0)
+		kernel := s.gemm.tile.rows
+		for i := 0; i < rows; {
+			for kernel[0].rows > rows-i {
+				kernel = kernel[1:]
+			}
+			for j := 0; j < columns; j += nr {
+				kernel[0].run(&c[i*ldc+j], ldc, &a[i*ars+k0*acs], ars, acs, &b[j*deep+k0*nr], nr, kn)
+			}
+			i += kernel[0].rows
+		}
+	}
+}
+
+// sees is how many keys query i sees.
+func (c *attnCall[F]) sees(i int) int {
+	if !c.causal {
+		return c.keys
+	}
+	return min(max(i+1+c.keys-c.queries, 0), c.keys)
+}
+
+// logits fills s.s with q k^T for n queries from row i on, and gives how many
+// keys the last of them sees.
+func (s *attnHead[F]) logits(c *attnCall[F], b, head, i, n int) (seen, ld int) {
+	seen = c.sees(i + n - 1)
+	ld = roundUp(c.keys, s.gemm.tile.cols) + 16
+	loadHead(grown(&s.q, n*c.width), &c.q, b, head, i, n, c.width)
+	x := grown(&s.s, queryBlock*ld)
+	s.clear(x, ld, n, seen)
+	s.product(x, ld, n, seen, s.q, c.width, 1, s.kt, c.width, c.width)
+	return seen, ld
+}
+
+func (s *attnHead[F]) clear(x []F, ld, rows, columns int) {
+	for r := range rows {
+		clear(x[r*ld:][:roundUp(columns, s.gemm.tile.cols)])
+	}
+}
+
+// exp sets x to exp(scale x - less) and gives their sum.
+func (s *attnHead[F]) exp(x []F, scale, less float64) float64 {
+	s.lanes = [16]float64{}
+	s.c = [2]float64{scale, less}
+	switch x := any(x).(type) {
+	case []float32:
+		expLanes(x, x, &s.c, &s.lanes)
+	case []float64:
+		for i, v := range x {
+			x[i] = elementary.Exp(float64(scale*v) - less)
+			s.lanes[i%16] += x[i]
+		}
+	}
+	return joinLanes(s.lanes[:])
+}
+
+// top is the largest of scale x; NaN if any is.
+func top[F real](x []F, scale float64) float64 {
+	best := x[0]
+	if scale < 0 {
+		for _, v := range x {
+			best = min(best, v)
+		}
+	} else {
+		for _, v := range x {
+			best = max(best, v)
+		}
+	}
+	return scale * float64(best)
+}
+
+func (s *attnHead[F]) forward(c *attnCall[F], b, g int) {
+	loadHead(grown(&s.k, c.keys*c.width), &c.k, b, g, 0, c.keys, c.width)
+	loadHead(grown(&s.v, c.keys*c.values), &c.v, b, g, 0, c.keys, c.values)
+	s.columns(&s.kt, s.k, c.keys, c.width)
+	s.rowsOf(&s.vp, s.v, c.keys, c.values)
+	ldo := roundUp(c.values, s.gemm.tile.cols)
+	for head := g * c.group; head < (g+1)*c.group; head++ {
+		for i := 0; i < c.queries && c.ctx.Err() == nil; i += queryBlock {
+			n := min(queryBlock, c.queries-i)
+			seen, ld := s.logits(c, b, head, i, n)
+			for r := range n {
+				row, visible := s.s[r*ld:], c.sees(i+r)
+				s.inverse[r], s.lse[r] = 0, math.Inf(-1)
+				if visible > 0 {
+					most := top(row[:visible], c.scale)
+					sum := s.exp(row[:visible], c.scale, most)
+					s.inverse[r], s.lse[r] = 1/sum, most+elementary.Log(sum)
+				}
+				clear(row[visible:max(visible, seen)])
+			}
+			o := grown(&s.o, queryBlock*ldo)
+			clear(o[:n*ldo])
+			s.product(o, ldo, n, c.values, s.s, ld, 1, s.vp, c.keys, seen)
+			for r := range n {
+				row := o[r*ldo:][:c.values]
+				for j, x := range row {
+					row[j] = F(float64(x) * s.inverse[r])
+				}
+			}
+			storeHead(&c.out, b, head, i, n, c.values, o, ldo)
+			if c.lse.there {
+				store(c.lse.bytes, c.lse.dtype, c.lse.at(b, head, i), c.lse.stride[2], s.lse[:n])
+			}
+		}
+	}
+}
+
+func (s *attnHead[F]) backward(c *attnCall[F], b, g int) {
+	loadHead(grown(&s.k, c.keys*c.width), &c.k, b, g, 0, c.keys, c.width)
+	loadHead(grown(&s.v, c.keys*c.values), &c.v, b, g, 0, c.keys, c.values)
+	s.columns(&s.kt, s.k, c.keys, c.width)
+	s.columns(&s.vt, s.v, c.keys, c.values)
+	s.rowsOf(&s.kp, s.k, c.keys, c.width)
+	nr := s.gemm.tile.cols
+	ldk, ldv := roundUp(c.width, nr), roundUp(c.values, nr)
+	clear(grown(&s.dk, c.keys*ldk))
+	clear(grown(&s.dv, c.keys*ldv))
+	for head := g * c.group; head < (g+1)*c.group; head++ {
+		for i := 0; i < c.queries && c.ctx.Err() == nil; i += queryBlock {
+			n := min(queryBlock, c.queries-i)
+			seen, ld := s.logits(c, b, head, i, n)
+			load(s.lse[:n], c.lse.bytes, c.lse.dtype, c.lse.at(b, head, i), c.lse.stride[2])
+			loadHead(grown(&s.g, n*c.values), &c.grad, b, head, i, n, c.values)
+			for r := range n {
+				row, visible := s.s[r*ld:], c.sees(i+r)
+				s.exp(row[:visible], c.scale, s.lse[r])
+				clear(row[visible:max(visible, seen)])
+			}
+			if c.dv.there {
+				s.rowsOf(&s.gp, s.g, n, c.values)
+				s.product(s.dv, ldv, seen, c.values, s.s, 1, ld, s.gp, n, n)
+			}
+			if !c.dq.there && !c.dk.there {
+				continue
+			}
+			t := grown(&s.t, queryBlock*ld)
+			s.clear(t, ld, n, seen)
+			s.product(t, ld, n, seen, s.g, c.values, 1, s.vt, c.values, c.values)
+			for r := range n {
+				s.slope(t[r*ld:][:seen], s.s[r*ld:][:seen], c.sees(i+r), c.scale)
+			}
+			if c.dq.there {
+				o := grown(&s.o, queryBlock*ldk)
+				clear(o[:n*ldk])
+				s.product(o, ldk, n, c.width, t, ld, 1, s.kp, c.keys, seen)
+				storeHead(&c.dq, b, head, i, n, c.width, o, ldk)
+			}
+			if c.dk.there {
+				s.rowsOf(&s.qp, s.q, n, c.width)
+				s.product(s.dk, ldk, seen, c.width, t, 1, ld, s.qp, n, n)
+			}
+		}
+	}
+	if c.dk.there {
+		storeHead(&c.dk, b, g, 0, c.keys, c.width, s.dk, ldk)
+	}
+	if c.dv.there {
+		storeHead(&c.dv, b, g, 0, c.keys, c.values, s.dv, ldv)
+	}
+}
+
+// slope sets t to scale p (t - sum(p t)) for the keys that are visible, else to 0.
+func (s *attnHead[F]) slope(t, p []F, visible int, scale float64) {
+	s.lanes = [16]float64{}
+	for i, x := range t[:visible] {
+		s.lanes[i%16] += float64(float64(x) * float64(p[i]))
+	}
+	mean := joinLanes(s.lanes[:])
+	for i, x := range t[:visible] {
+		t[i] = F(float64(float64(p[i])*(float64(x)-mean)) * scale)
+	}
+	clear(t[visible:])
+}
