@@ -32,7 +32,8 @@ type gpt struct {
 	embed, position *tensor.Tensor
 	layers          [gptLayers]struct {
 		norm1, bias1, norm2, bias2 *tensor.Tensor
-		qkv, qkvBias, out, outBias *tensor.Tensor
+		heads, headBias            [3]*tensor.Tensor // of q, k and v
+		out, outBias               *tensor.Tensor
 		up, upBias, down, downBias *tensor.Tensor
 	}
 	norm, bias *tensor.Tensor
@@ -62,7 +63,10 @@ func newGPT(d tensor.DType) (*gpt, error) {
 	for i := range m.layers {
 		l := &m.layers[i]
 		l.norm1, l.bias1, l.norm2, l.bias2 = param(0, 1, c), param(0, 0, c), param(0, 1, c), param(0, 0, c)
-		l.qkv, l.qkvBias, l.out, l.outBias = param(0.02, 0, 3*c, c), param(0, 0, 3*c), param(0.02, 0, c, c), param(0, 0, c)
+		for k := range l.heads {
+			l.heads[k], l.headBias[k] = param(0.02, 0, c, c), param(0, 0, c)
+		}
+		l.out, l.outBias = param(0.02, 0, c, c), param(0, 0, c)
 		l.up, l.upBias, l.down, l.downBias = param(0.02, 0, 4*c, c), param(0, 0, 4*c), param(0.02, 0, c, 4*c), param(0, 0, c)
 	}
 	m.norm, m.bias = param(0, 1, c), param(0, 0, c)
@@ -73,14 +77,18 @@ func (m *gpt) loss(t *autograd.Tape, ids, targets *autograd.Var) *autograd.Var {
 	const eps = 1e-5
 	w := t.Watch
 	x := ops.Add(ops.Embedding(w(m.embed), ids), w(m.position))
-	heads := func(y *autograd.Var, i int) *autograd.Var { // third i of (B,T,3C) as (B,H,T,W)
-		y = ops.Reshape(ops.Slice(y, -1, i*gptDim, (i+1)*gptDim), gptBatch, gptContext, gptHeads, gptDim/gptHeads)
+	heads := func(y *autograd.Var, weight, bias *tensor.Tensor) *autograd.Var { // (B,T,C) to (B,H,T,W)
+		y = ops.Reshape(ops.Linear(y, w(weight), w(bias)), gptBatch, gptContext, gptHeads, gptDim/gptHeads)
 		return ops.Transpose(y, 1, 2)
 	}
 	for i := range m.layers {
 		l := &m.layers[i]
-		qkv := ops.Linear(ops.LayerNorm(x, w(l.norm1), w(l.bias1), eps), w(l.qkv), w(l.qkvBias))
-		y := ops.Attention(heads(qkv, 0), heads(qkv, 1), heads(qkv, 2), ops.AttentionOptions{Causal: true})
+		y := ops.LayerNorm(x, w(l.norm1), w(l.bias1), eps)
+		var qkv [3]*autograd.Var
+		for k := range qkv {
+			qkv[k] = heads(y, l.heads[k], l.headBias[k])
+		}
+		y = ops.Attention(qkv[0], qkv[1], qkv[2], ops.AttentionOptions{Causal: true})
 		y = ops.Reshape(ops.Transpose(y, 1, 2), gptBatch, gptContext, gptDim)
 		x = ops.Add(x, ops.Linear(y, w(l.out), w(l.outBias)))
 		y = ops.GELUTanh(ops.Linear(ops.LayerNorm(x, w(l.norm2), w(l.bias2), eps), w(l.up), w(l.upBias)))

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -46,6 +48,9 @@ func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *a
 	if in.Dim(-1) == 0 {
 		return fail(t, op, "x", in.Shape().String(), "a last axis of at least 1", tensor.ErrShape)
 	}
+	if y := fusedNorm(t, x, weight, bias, eps, center); y != nil {
+		return y
+	}
 	d, wide := x.DType(), x.DType().Wide()
 	c := scratch{s: t.Stream}
 	n := &normNode{x: in, weight: weight.Tensor()}
@@ -70,6 +75,56 @@ func norm(op string, x, weight, bias *autograd.Var, eps float64, center bool) *a
 	}
 	c.done()
 	return t.Record(y, n, x, weight, bias)
+}
+
+// fusedNorm is a norm as the device's fused kernel; nil where there is none or it declines.
+func fusedNorm(t *autograd.Tape, x, weight, bias *autograd.Var, eps float64, center bool) *autograd.Var {
+	dev, ok := t.Device().(device.Norm)
+	if !ok {
+		return nil
+	}
+	n := &wholeNorm{args: device.NormArgs{X: x.Tensor(), Weight: weight.Tensor(), Bias: bias.Tensor(), Eps: eps, Center: center}}
+	kept := append(tensor.Shape{}, x.Shape()...)
+	kept[len(kept)-1] = 1
+	y := t.Empty(x.DType(), x.Shape()...)
+	n.rstd = t.Empty(tensor.Float64, kept...)
+	if center {
+		n.mean = t.Empty(tensor.Float64, kept...)
+	}
+	declined := false
+	t.Run(func(ctx context.Context, _ device.Device) error {
+		err := dev.NormForward(ctx, &n.args, y, n.mean, n.rstd)
+		if declined = errors.Is(err, errors.ErrUnsupported); declined {
+			return nil
+		}
+		return err
+	})
+	if declined {
+		t.Free(y, n.rstd)
+		if n.mean != nil {
+			t.Free(n.mean)
+		}
+		return nil
+	}
+	return t.Record(y, n, x, weight, bias)
+}
+
+type wholeNorm struct {
+	args       device.NormArgs
+	mean, rstd *tensor.Tensor // (...,1) in float64; mean nil for RMSNorm
+}
+
+func (n *wholeNorm) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	out := make([]*tensor.Tensor, 3)
+	for i, x := range []*tensor.Tensor{n.args.X, n.args.Weight, n.args.Bias} {
+		if want[i] {
+			out[i] = s.Empty(x.DType(), x.Shape()...)
+		}
+	}
+	s.Run(func(ctx context.Context, dev device.Device) error {
+		return dev.(device.Norm).NormBackward(ctx, &n.args, n.mean, n.rstd, g, out[0], out[1], out[2])
+	})
+	return out
 }
 
 // rstd is 1 / sqrt(mean(x^2) + eps) over the last axis, in float64, where the

@@ -4,6 +4,7 @@ package optim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -232,7 +233,25 @@ func (a *AdamW) Step(g *Accumulator, lr float64) error {
 	defer s.Release()
 	c1 := 1 - elementary.Pow(a.o.Beta1, float64(a.step))
 	c2 := 1 - elementary.Pow(a.o.Beta2, float64(a.step))
+	fused, _ := a.dev.(device.AdamW)
+	k := device.AdamWConstants{Beta1: a.o.Beta1, Beta2: a.o.Beta2, Decay: 1, Rate: lr / c1, Root: 1 / math.Sqrt(c2), Eps: a.o.Eps}
 	for i, p := range a.params {
+		if fused != nil {
+			k.Decay = 1
+			if p.Decay {
+				k.Decay = 1 - lr*a.o.WeightDecay
+			}
+			err := fused.AdamWStep(ctx, k, a.master[i], a.m[i], a.v[i], g.sums[i])
+			if err == nil && a.master[i] != p.Value {
+				err = a.dev.Copy(ctx, p.Value, a.master[i])
+			}
+			if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				return err
+			}
+			if err == nil {
+				continue
+			}
+		}
 		d := a.m[i].DType()
 		mix := func(mean *tensor.Tensor, beta float64, x *tensor.Tensor) { // mean = beta mean + (1-beta) x
 			part := s.Unary(device.Unary{Func: device.MulScalar, A: 1 - beta}, d, x)

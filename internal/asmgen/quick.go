@@ -34,7 +34,9 @@ func (q quick) r(i int) string { return fmt.Sprintf("%s%d", q.reg, i) }
 // lanes is how many float32 a vector holds.
 func (q quick) lanes() int { return q.bytes / 4 }
 
-func (q quick) zero(i int) { q.op("VXORPS", fmt.Sprintf("X%d", i), fmt.Sprintf("X%d", i), fmt.Sprintf("X%d", i)) }
+func (q quick) zero(i int) {
+	q.op("VXORPS", fmt.Sprintf("X%d", i), fmt.Sprintf("X%d", i), fmt.Sprintf("X%d", i))
+}
 
 // load widens a vector of a row at an address to float32.
 func (q quick) load(r row, at string, off, to int) {
