@@ -96,18 +96,10 @@ func (r *operandRows) row(buf []float32, i int) []float32 {
 
 func (r *operandRows) put(i int, x []float32) { store(r.bytes, r.dtype, r.at(i), r.step, x) }
 
-func (r *operandRows) number(i int) float64 {
-	var x [1]float64
-	load(x[:], r.bytes, r.dtype, r.at(i), 1)
-	return x[0]
-}
+// number is where the only element of row i is, in float64.
+func (r *operandRows) number(i int) *float64 { return &elems[float64](r.bytes)[r.at(i)] }
 
-func (r *operandRows) putNumber(i int, v float64) {
-	x := [1]float64{v}
-	store(r.bytes, r.dtype, r.at(i), 1, x[:])
-}
-
-// vector is a (D) tensor as float32.
+// vector32 is a (D) tensor as float32.
 func vector32(t *tensor.Tensor) ([]float32, error) {
 	if t == nil {
 		return nil, nil
@@ -184,11 +176,11 @@ func (d *Device) NormForward(ctx context.Context, a *device.NormArgs, y, mean, r
 			if c.center {
 				mean, _ := c.sums(s, x)
 				s.c2[0] = mean / float64(c.width)
-				c.mean.putNumber(i, s.c2[0])
+				*c.mean.number(i) = s.c2[0]
 			}
 			_, squares := c.sums(s, x)
 			s.c2[1] = 1 / math.Sqrt(squares/float64(c.width)+a.Eps)
-			c.rstd.putNumber(i, s.c2[1])
+			*c.rstd.number(i) = s.c2[1]
 			out := s.y
 			direct := c.y.dtype == tensor.Float32 && c.y.step == 1
 			if direct {
@@ -262,9 +254,9 @@ func (d *Device) NormBackward(ctx context.Context, a *device.NormArgs, mean, rst
 		s.fit(c.width)
 		for i := chunk * length; i < min((chunk+1)*length, c.rows); i++ {
 			x, g := c.x.row(s.x, i), c.g.row(s.g, i)
-			s.c4 = [4]float64{0, c.rstd.number(i), 0, 0}
+			s.c4 = [4]float64{0, *c.rstd.number(i), 0, 0}
 			if c.center {
-				s.c4[0] = c.mean.number(i)
+				s.c4[0] = *c.mean.number(i)
 			}
 			c.means(s, g, x)
 			out := s.y
