@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/internal/elementary"
@@ -12,16 +13,31 @@ import (
 // kernel computes one tile of out from the same tile of the inputs.
 type kernel[F real] func(out []F, in *[maxOperands - 1][]F)
 
+// inputs is room for one tile of each operand, and where the tiles are.
+type inputs[F real] struct {
+	scratch
+	in [maxOperands - 1][]F
+}
+
+var (
+	inputs32 = sync.Pool{New: func() any { return new(inputs[float32]) }}
+	inputs64 = sync.Pool{New: func() any { return new(inputs[float64]) }}
+)
+
 // elementwise runs a kernel over tensors of equal shapes, the output first.
 func elementwise[F real](ctx context.Context, d *Device, f kernel[F], ts ...*tensor.Tensor) error {
 	l, err := newLoop(ts...)
 	if err != nil {
 		return err
 	}
+	pool := &inputs32
+	if dtypeOf[F]() == tensor.Float64 {
+		pool = &inputs64
+	}
 	err = d.run(ctx, l.chunks(), func(chunk int) {
-		s := scratches.Get().(*scratch)
-		defer scratches.Put(s)
-		var in [maxOperands - 1][]F
+		room := pool.Get().(*inputs[F])
+		defer pool.Put(room)
+		s, in := &room.scratch, &room.in
 		var repeated [maxOperands]struct{ at, n int } // a value that fills a tile already
 		out := &l.operand[0]
 		direct := out.dtype == dtypeOf[F]() && l.inner(0) == 1
@@ -30,10 +46,10 @@ func elementwise[F real](ctx context.Context, d *Device, f kernel[F], ts ...*ten
 			for k := 1; k < l.n; k++ {
 				r := &repeated[k]
 				if l.inner(k) == 0 && r.at == at[k] && r.n >= n {
-					in[k-1] = room[F](s, k)[:n]
+					in[k-1] = tileOf[F](s, k)[:n]
 					continue
 				}
-				in[k-1] = widened(&l.operand[k], room[F](s, k), n, at[k], l.inner(k))
+				in[k-1] = widened(&l.operand[k], tileOf[F](s, k), n, at[k], l.inner(k))
 				if l.inner(k) == 0 && n > 1 {
 					r.at, r.n = at[k], n
 				} else {
@@ -41,11 +57,11 @@ func elementwise[F real](ctx context.Context, d *Device, f kernel[F], ts ...*ten
 				}
 			}
 			if direct {
-				f(elems[F](out.bytes)[at[0]:at[0]+n], &in)
+				f(elems[F](out.bytes)[at[0]:at[0]+n], in)
 				continue
 			}
-			to := room[F](s, 0)[:n]
-			f(to, &in)
+			to := tileOf[F](s, 0)[:n]
+			f(to, in)
 			store(out.bytes, out.dtype, at[0], l.inner(0), to)
 		}
 	})

@@ -202,7 +202,7 @@ type scratch [maxOperands][tile]uint64
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func room[F real](s *scratch, i int) []F {
+func tileOf[F real](s *scratch, i int) []F {
 	return unsafe.Slice((*F)(unsafe.Pointer(&s[i])), tile)
 }
 

@@ -180,12 +180,12 @@ func foldAlong[F real](p *reduction, s *scratch, base, from, to int) float64 {
 		stride := p.reduced.inner(0)
 		for r := from; r < to; r += tile {
 			n := min(tile, to-r)
-			foldTile(p.f, &acc, widened(x, room[F](s, 0), n, base+r*stride, stride))
+			foldTile(p.f, &acc, widened(x, tileOf[F](s, 0), n, base+r*stride, stride))
 		}
 		return join(p.f, &acc)
 	}
 	// Several runs make a tile, so that every tile begins at lane 0.
-	buf := room[F](s, 0)
+	buf := tileOf[F](s, 0)
 	filled := 0
 	c := p.reduced.from(from, to)
 	for n, at := c.next(tile); n > 0; n, at = c.next(tile - filled) {
@@ -285,7 +285,7 @@ func foldAcross[F real](p *reduction, s *scratch, results []float64, base, from,
 	c := p.reduced.from(from, to)
 	for k, at := c.next(to - from); k > 0; k, at = c.next(to - from) {
 		for r := range k {
-			row := widened(x, room[F](s, 0), n, base+at[0]+r*p.reduced.inner(0), stride)
+			row := widened(x, tileOf[F](s, 0), n, base+at[0]+r*p.reduced.inner(0), stride)
 			a := acc[lane][:len(row)]
 			lane = (lane + 1) % lanes
 			switch p.f {

@@ -163,10 +163,10 @@ func scatterAdd[F real](ctx context.Context, d *Device, out, ids, x *tensor.Tens
 			}
 			w := min(tile, width-col)
 			at := to.offset + v*os[0] + col*os[1]
-			sum := room[float64](s, 0)[:w]
+			sum := tileOf[float64](s, 0)[:w]
 			load(sum, to.bytes, to.dtype, at, os[1])
 			for _, i := range order[begin:end[v]] {
-				row := widened(&from, room[F](s, 1), w, from.offset+i*xs[0]+col*xs[1], xs[1])
+				row := widened(&from, tileOf[F](s, 1), w, from.offset+i*xs[0]+col*xs[1], xs[1])
 				for j, e := range row {
 					sum[j] += float64(e)
 				}

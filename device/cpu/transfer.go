@@ -149,7 +149,7 @@ func moveReals[F real](out, x *operand) moveFunc {
 	return func(s *scratch, n, to, toStride, from, fromStride int) {
 		for n > 0 {
 			k := min(n, tile)
-			v := widened(x, room[F](s, 0), k, from, fromStride)
+			v := widened(x, tileOf[F](s, 0), k, from, fromStride)
 			store(out.bytes, out.dtype, to, toStride, v)
 			n, to, from = n-k, to+k*toStride, from+k*fromStride
 		}
