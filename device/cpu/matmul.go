@@ -36,6 +36,9 @@ type tileKernel[F real] struct {
 	// copies n rows of 16m elements, m being 1 or 2. Both may be nil.
 	transpose func(to *F, stride int, from *F, ld, n int)
 	copy      func(to *F, stride int, from *F, ld, n, m int)
+	// pairs makes n rows of 16m words of two bfloat16 each; where it is not nil,
+	// elements of a and b are such words, of neighbours along k.
+	pairs func(to *F, stride int, from *uint16, ld, n, m int)
 }
 
 // rowKernel adds to a tile of c, whose rows are ldc elements apart, the product
@@ -67,7 +70,13 @@ func (d *Device) MatMul(ctx context.Context, out, a, b *tensor.Tensor) error {
 	case out.DType() == tensor.Float64 || a.DType() == tensor.Float64 || b.DType() == tensor.Float64:
 		err = matMul(ctx, d, out, a, b, &gemms64, tile64(active))
 	default:
-		err = matMul(ctx, d, out, a, b, &gemms32, tile32(active))
+		tile := tile32(active)
+		if d != nil && d.fast && a.DType() == tensor.BFloat16 && b.DType() == tensor.BFloat16 {
+			if fast, ok := tileBF16(active); ok {
+				tile = fast
+			}
+		}
+		err = matMul(ctx, d, out, a, b, &gemms32, tile)
 	}
 	out.Memory().Written()
 	return err
@@ -108,6 +117,7 @@ type gemm[F real] struct {
 	tile      tileKernel[F]
 	out, a, b matrix
 	k, n      int
+	values    int // of k, where k counts words of two
 	packed    []F // all panels of b, or nil
 
 	pa, pb []F // panels: of a block's rows of a, of its columns of b
@@ -142,6 +152,10 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 		return err
 	}
 	m, k, n := out.Dim(-2), a.Dim(-1), out.Dim(-1)
+	values := k
+	if tile.pairs != nil {
+		k = (k + 1) / 2 // words
+	}
 	batch := out.Len() / (m * n)
 	// The transposed product has the same sums. Tiles are wide: it serves results
 	// of few columns, whose tiles would be empty for the most part.
@@ -164,7 +178,7 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 		err = d.run(ctx, cols*blocks, func(chunk int) {
 			p := pool.Get().(*gemm[F])
 			defer pool.Put(p)
-			p.ctx, p.tile, p.b, p.k, p.n = ctx, tile, bm, k, n
+			p.ctx, p.tile, p.b, p.k, p.n, p.values = ctx, tile, bm, k, n, values
 			j, k0 := chunk%cols*colBlock, chunk/cols*kBlock
 			kn := min(kBlock, k-k0)
 			p.packB(p.panels(packed, j, k0, kn), j, min(j+colBlock, n), k0, kn)
@@ -193,7 +207,7 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 	return d.run(ctx, chunks, func(chunk int) {
 		p := pool.Get().(*gemm[F])
 		defer pool.Put(p)
-		p.ctx, p.tile, p.k, p.n, p.packed = ctx, tile, k, n, packed
+		p.ctx, p.tile, p.k, p.n, p.values, p.packed = ctx, tile, k, n, values, packed
 		for i := chunk * group; i < min((chunk+1)*group, batch*parts); i++ {
 			e, part := i/parts, i%parts
 			p.out, p.a, p.b = om.entry(out, e), am.entry(a, e), bm.entry(b, e)
@@ -229,7 +243,7 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 		clear(c[i*ldc:][:j1-j0])
 	}
 	// Columns of b that lie side by side need no packing for few rows.
-	inPlace := p.packed == nil && p.b.dtype == dtypeOf[F]() && p.b.col == 1 && i1-i0 < 16
+	inPlace := p.packed == nil && p.tile.pairs == nil && p.b.dtype == dtypeOf[F]() && p.b.col == 1 && i1-i0 < 16
 	for k0 := 0; k0 < p.k && p.ctx.Err() == nil; k0 += kBlock {
 		kn := min(kBlock, p.k-k0)
 		whole := 0 // columns whose b is read where it lies
@@ -265,7 +279,7 @@ func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel,
 	nr := p.tile.cols
 	// A few rows whose elements lie one behind another are read where they are.
 	var a []F
-	direct := p.a.dtype == dtypeOf[F]() && p.a.col == 1 && i1-i0 < 16
+	direct := p.a.dtype == dtypeOf[F]() && p.tile.pairs == nil && p.a.col == 1 && i1-i0 < 16
 	if direct {
 		a = elems[F](p.a.bytes)[p.a.at+k0:]
 	}
@@ -321,6 +335,10 @@ func (p *gemm[F]) packB(panels []F, j0, j1, k0, kn int) {
 // each column, width numbers. Rows from end on are zeros.
 func (p *gemm[F]) pack(panel []F, width int, m matrix, i, end, k0, n int) {
 	have := min(width, end-i)
+	if p.tile.pairs != nil {
+		p.packPairs(panel, width, m, i, have, k0, n)
+		return
+	}
 	same := m.dtype == dtypeOf[F]()
 	if m.row == 1 { // columns of m are contiguous
 		at := m.at + i + k0*m.col
@@ -363,6 +381,37 @@ func (p *gemm[F]) pack(panel []F, width int, m matrix, i, end, k0, n int) {
 	for ; r < width; r++ {
 		for k := range n {
 			panel[k*width+r] = 0
+		}
+	}
+}
+
+// packPairs is pack for words of two bfloat16 that are neighbours along k: n
+// words from k0 on; of an odd number of values the last has a zero.
+func (p *gemm[F]) packPairs(panel []F, width int, m matrix, i, have, k0, n int) {
+	words, from := elems[uint32](bytesAs(panel)), elems[uint16](m.bytes)
+	at := m.at + i*m.row + 2*k0*m.col
+	whole := min(n, p.values/2-k0) // words with two values
+	done := 0                      // of them, for all rows
+	switch {
+	case m.row == 1 && have == width && width%16 == 0 && whole > 0:
+		p.tile.pairs(&panel[0], width, &from[at], m.col, whole, width/16)
+		done = whole
+	case m.col == 1 && m.row%2 == 0 && at%2 == 0 && have == width && width%16 == 0 && whole >= 16:
+		done = whole &^ 15
+		for r := 0; r < width; r += 16 {
+			p.tile.transpose(&panel[r], width, &elems[F](m.bytes)[(at+r*m.row)/2], m.row/2, done/16)
+		}
+	}
+	for r := range width {
+		for k := done; k < n; k++ {
+			var w uint32
+			if x := at + r*m.row + 2*k*m.col; r < have {
+				w = uint32(from[x])
+				if k < whole {
+					w |= uint32(from[x+m.col]) << 16
+				}
+			}
+			words[k*width+r] = w
 		}
 	}
 }

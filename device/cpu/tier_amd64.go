@@ -14,3 +14,6 @@ func machineTiers() []tier {
 	}
 	return t
 }
+
+// hasAVX512BF16: dot products of pairs of bfloat16.
+var hasAVX512BF16 = cpu.X86.HasAVX512BF16

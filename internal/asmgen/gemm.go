@@ -16,12 +16,17 @@ func gemms() string {
 			t.gemm(k.isa, k.elem, rows)
 		}
 	}
+	for _, rows := range []int{8, 4, 2, 1} {
+		t.gemm(avx512, bf16, rows)
+	}
 	t.transpose()
 	t.copyRows()
+	t.pairs()
 	return t.String()
 }
 
-// gemm has two vectors of columns. Element (i,k) of a is at a + i*ars + k*acs,
+// gemm has two vectors of columns. Of bfloat16, an element of a and b is a word
+// of two numbers, whose products are both added. Element (i,k) of a is at a + i*ars + k*acs,
 // and the columns of the tile for each k at b + k*bks.
 func (t *text) gemm(v isa, e elem, rows int) {
 	const vectors = 2
@@ -69,6 +74,10 @@ func (t *text) gemm(v isa, e elem, rows int) {
 	for i := range rows {
 		t.op(map[int]string{4: "VBROADCASTSS", 8: "VBROADCASTSD"}[e.bytes], row(i), a(i))
 		for j := range vectors {
+			if e.name == "BF16" {
+				t.dotBF16(rows*vectors+j, (rows+1)*vectors+i%broadcasts, i*vectors+j)
+				continue
+			}
 			t.op("VFMADD231"+e.suffix, b(j), a(i), acc(i, j))
 		}
 	}
@@ -154,7 +163,43 @@ func (t *text) transpose() {
 	t.op("RET")
 }
 
-func (e elem) goName() string { return map[string]string{"F32": "float32", "F64": "float64"}[e.name] }
+// pairs writes rows of 16m words, each of two bfloat16 that lie ld elements
+// apart: n pairs of rows of 16m elements.
+func (t *text) pairs() {
+	t.function("pairsBF16AVX512", "func pairsBF16AVX512(to *float32, stride int, from *uint16, ld, n, m int)", 48)
+	t.op("MOVQ", "to+0(FP)", "DI")
+	t.op("MOVQ", "stride+8(FP)", "SI")
+	t.op("MOVQ", "from+16(FP)", "R8")
+	t.op("MOVQ", "ld+24(FP)", "R9")
+	t.op("MOVQ", "n+32(FP)", "CX")
+	t.op("MOVQ", "m+40(FP)", "DX")
+	t.op("SHLQ", "$2", "SI")
+	t.op("SHLQ", "$1", "R9")
+	t.op("LEAQ", "(R9)(R9*1)", "R10")
+	t.label("loop")
+	t.op("MOVQ", "R8", "R11")
+	t.op("MOVQ", "DI", "R12")
+	t.op("MOVQ", "DX", "R13")
+	t.label("group")
+	t.op("VPMOVZXWD", "(R11)", "Z0")
+	t.op("VPMOVZXWD", "(R11)(R9*1)", "Z1")
+	t.op("VPSLLD", "$16", "Z1", "Z1")
+	t.op("VPORD", "Z0", "Z1", "Z0")
+	t.op("VMOVDQU32", "Z0", "(R12)")
+	t.op("ADDQ", "$32", "R11")
+	t.op("ADDQ", "$64", "R12")
+	t.op("DECQ", "R13")
+	t.op("JNZ", "group")
+	t.op("ADDQ", "R10", "R8")
+	t.op("ADDQ", "SI", "DI")
+	t.op("DECQ", "CX")
+	t.op("JNZ", "loop")
+	t.finish()
+}
+
+func (e elem) goName() string {
+	return map[string]string{"F32": "float32", "F64": "float64", "BF16": "float32"}[e.name]
+}
 
 // copyRows copies n rows of 16m elements, m being 1 or 2.
 func (t *text) copyRows() {

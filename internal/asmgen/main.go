@@ -54,6 +54,8 @@ type elem struct {
 var (
 	f32 = elem{"F32", "PS", 4}
 	f64 = elem{"F64", "PD", 8}
+
+	bf16 = elem{"BF16", "PS", 4} // words of two numbers
 )
 
 // text builds a file.
