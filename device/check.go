@@ -228,6 +228,23 @@ func CheckMatMul(dev tensor.Device, out, a, b *tensor.Tensor) error {
 	return checkApart("matmul", named{"out", out}, named{"a", a}, named{"b", b})
 }
 
+// CheckMatMulBias checks the arguments of MatMulBias.
+func CheckMatMulBias(dev tensor.Device, out, a, b, bias *tensor.Tensor) error {
+	if err := CheckMatMul(dev, out, a, b); err != nil {
+		return err
+	}
+	if bias == nil {
+		return argError("matmul", "bias", "nil", "a tensor", tensor.ErrMissing)
+	}
+	if err := checkFloat("matmul", named{"bias", bias}); err != nil {
+		return err
+	}
+	if err := checkApart("matmul", named{"out", out}, named{"bias", bias}); err != nil {
+		return err
+	}
+	return checkLike("matmul", dev, named{"bias", bias}, out.Shape()[out.Rank()-1:], bias.DType())
+}
+
 func checkRows(dev tensor.Device, op string, out, table, rows, ids *tensor.Tensor) error {
 	if err := checkPlaced(dev, op, named{"out", out}, named{"table", table}, named{"rows", rows}, named{"ids", ids}); err != nil {
 		return err

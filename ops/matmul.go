@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/lamina-go/lamina/autograd"
@@ -102,16 +103,7 @@ func Linear(x, weight, bias *autograd.Var) *autograd.Var {
 	}
 	d := x.DType()
 	rows := rows(t.Stream, in)
-	wide := d
-	if bias != nil {
-		wide = d.Wide()
-	}
-	y := t.MatMul(wide, rows, transposed(t.Stream, w))
-	if bias != nil {
-		sum := t.Binary(device.Add, d, y, bias.Tensor())
-		t.Free(y)
-		y = sum
-	}
+	y := linearForward(t.Stream, d, rows, transposed(t.Stream, w), bias.Tensor())
 	shape := append(append(tensor.Shape{}, in.Shape()[:in.Rank()-1]...), w.Dim(0))
 	out := t.View(func() (*tensor.Tensor, error) { return y.Reshape(shape...) })
 	n := &linear{rows: rows, w: w, in: in.Shape()}
@@ -119,6 +111,26 @@ func Linear(x, weight, bias *autograd.Var) *autograd.Var {
 		n.bias = bias.Shape()
 	}
 	return t.Record(out, n, x, weight, bias)
+}
+
+// linearForward is x w + bias as d, rounded once; bias may be nil or one element.
+func linearForward(s *device.Stream, d tensor.DType, x, w, bias *tensor.Tensor) *tensor.Tensor {
+	if s.Err() != nil {
+		return nil
+	}
+	if bias == nil {
+		return s.MatMul(d, x, w)
+	}
+	if _, ok := s.Device().(device.MatMulBias); ok && bias.Rank() == 1 && bias.Dim(0) == w.Dim(1) {
+		out := s.Empty(d, x.Dim(0), w.Dim(1))
+		s.Run(func(ctx context.Context, dev device.Device) error {
+			return dev.(device.MatMulBias).MatMulBias(ctx, out, x, w, bias)
+		})
+		return out
+	}
+	y := s.MatMul(d.Wide(), x, w)
+	defer s.Free(y)
+	return s.Binary(device.Add, d, y, bias)
 }
 
 // rows is a tensor (...,D) as the matrix (n,D).

@@ -55,20 +55,34 @@ var (
 	portable64 = tileKernel[float64]{cols: 4, rows: []rowKernel[float64]{{1, gemmPortable64}}}
 )
 
+var _ device.MatMulBias = (*Device)(nil)
+
 // MatMul is out (...,M,N) = a (...,M,K) times b (...,K,N).
 func (d *Device) MatMul(ctx context.Context, out, a, b *tensor.Tensor) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	if err := device.CheckMatMul(d.Name(), out, a, b); err != nil {
 		return err
+	}
+	return d.matMul(ctx, out, a, b, nil)
+}
+
+// MatMulBias is MatMul with bias added to each row.
+func (d *Device) MatMulBias(ctx context.Context, out, a, b, bias *tensor.Tensor) error {
+	if err := device.CheckMatMulBias(d.Name(), out, a, b, bias); err != nil {
+		return err
+	}
+	return d.matMul(ctx, out, a, b, bias)
+}
+
+func (d *Device) matMul(ctx context.Context, out, a, b, bias *tensor.Tensor) error {
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	var err error
 	switch {
 	case out.Len() == 0:
 		err = ctx.Err()
-	case out.DType() == tensor.Float64 || a.DType() == tensor.Float64 || b.DType() == tensor.Float64:
-		err = matMul(ctx, d, out, a, b, &gemms64, tile64(active))
+	case isWide64(out, a, b):
+		err = matMul(ctx, d, out, a, b, bias, &gemms64, tile64(active))
 	default:
 		tile := tile32(active)
 		if d != nil && d.fast && a.DType() == tensor.BFloat16 && b.DType() == tensor.BFloat16 {
@@ -76,7 +90,7 @@ func (d *Device) MatMul(ctx context.Context, out, a, b *tensor.Tensor) error {
 				tile = fast
 			}
 		}
-		err = matMul(ctx, d, out, a, b, &gemms32, tile)
+		err = matMul(ctx, d, out, a, b, bias, &gemms32, tile)
 	}
 	out.Memory().Written()
 	return err
@@ -119,6 +133,8 @@ type gemm[F real] struct {
 	k, n      int
 	values    int // of k, where k counts words of two
 	packed    []F // all panels of b, or nil
+	bias      []F // of each column, or of each row where the product is transposed; or nil
+	flip      bool
 
 	pa, pb []F // panels: of a block's rows of a, of its columns of b
 	sum    []F // sums of a block, where the result is not F itself
@@ -138,7 +154,7 @@ func newGemm[F real]() *gemm[F] {
 	return &gemm[F]{pa: make([]F, 16*kBlock), pb: make([]F, (colBlock+maxTile)*kBlock), edge: make([]F, maxTile*maxTile), x: make([]F, 16*kBlock)}
 }
 
-func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, pool *sync.Pool, tile tileKernel[F]) error {
+func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tensor, pool *sync.Pool, tile tileKernel[F]) error {
 	om, err := matrixOf(out)
 	if err != nil {
 		return err
@@ -150,6 +166,15 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 	bm, err := matrixOf(b)
 	if err != nil {
 		return err
+	}
+	var add []F
+	if bias != nil {
+		from, err := operandOf(bias)
+		if err != nil {
+			return err
+		}
+		add = make([]F, bias.Dim(0))
+		load(add, from.bytes, from.dtype, from.offset, bias.Strides()[0])
 	}
 	m, k, n := out.Dim(-2), a.Dim(-1), out.Dim(-1)
 	values := k
@@ -207,7 +232,7 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b *tensor.Tensor, po
 	return d.run(ctx, chunks, func(chunk int) {
 		p := pool.Get().(*gemm[F])
 		defer pool.Put(p)
-		p.ctx, p.tile, p.k, p.n, p.values, p.packed = ctx, tile, k, n, values, packed
+		p.ctx, p.tile, p.k, p.n, p.values, p.packed, p.bias, p.flip = ctx, tile, k, n, values, packed, add, flip
 		for i := chunk * group; i < min((chunk+1)*group, batch*parts); i++ {
 			e, part := i/parts, i%parts
 			p.out, p.a, p.b = om.entry(out, e), am.entry(a, e), bm.entry(b, e)
@@ -267,8 +292,27 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 			}
 		}
 	}
+	if p.bias != nil {
+		p.addBias(c, ldc, i0, i1, j0, j1)
+	}
 	for i := i0; i < i1 && !direct; i++ {
 		store(p.out.bytes, p.out.dtype, p.out.at+i*p.out.row+j0*p.out.col, p.out.col, c[(i-i0)*ldc:][:j1-j0])
+	}
+}
+
+// addBias adds the bias to the sums of a block.
+func (p *gemm[F]) addBias(c []F, ldc, i0, i1, j0, j1 int) {
+	for i := i0; i < i1; i++ {
+		row := c[(i-i0)*ldc:][:j1-j0]
+		if p.flip {
+			for j := range row {
+				row[j] += p.bias[i]
+			}
+			continue
+		}
+		for j, x := range p.bias[j0:j1] {
+			row[j] += x
+		}
 	}
 }
 
