@@ -37,5 +37,5 @@ func expNear(x float64) float64 {
 	for i := 7; i < 16; i++ {
 		p = math.FMA(p, r, expTable[i][0])
 	}
-	return math.Float64frombits(math.Float64bits(p) + math.Float64bits(k)<<52)
+	return p * math.Float64frombits(math.Float64bits(1)+math.Float64bits(k)<<52)
 }

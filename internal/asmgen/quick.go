@@ -504,7 +504,8 @@ func (q quick) exp(x, temp int) {
 	for i := 7; i < 7+expDegree; i++ {
 		q.op("VFMADD213PD", c(i), q.r(x), p)
 	}
-	q.op("VPADDQ", k, p, q.r(x))
+	q.op("VPADDQ", c(mapOne), k, k) // a power of two, for the bits of 1 have the exponent's bias
+	q.op("VMULPD", k, p, q.r(x))    // and not an addition of bits, which would end a NaN
 }
 
 // expDegree is that of the polynomial, whose coefficients follow in the table,
