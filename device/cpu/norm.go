@@ -38,11 +38,11 @@ func (k *normKernels) vectors(n int) int {
 
 // normRow is one worker's memory for rows of D.
 type normRow struct {
-	x, g, y, w, b []float32
-	dw, db        []float64
-	lanes         [32]float64
-	c2            [2]float64
-	c4            [4]float64
+	x, g, y []float32
+	dw, db  []float64
+	lanes   [32]float64
+	c2      [2]float64
+	c4      [4]float64
 }
 
 var normRows = sync.Pool{New: func() any { return new(normRow) }}

@@ -16,6 +16,8 @@ var upperHalves = func() (x [32]uint16) {
 	return x
 }()
 
+var _ = &upperHalves // used in assembly alone
+
 //go:noescape
 func quicksquaresBF16AVX512(rows *unsafe.Pointer, ahead *uintptr, x, u *float32, l, n int, vx, vu *float32)
 
