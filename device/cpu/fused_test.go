@@ -148,7 +148,7 @@ func TestBlockAttnResGroups(t *testing.T) {
 	dev := newDevice(t, 2)
 	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
 		for _, width := range []int{8192, 8190} {
-			p := newDepth(r, d, 1, 2, 30, width, true, true, 3)
+			p := newDepth(r, d, 1, 8, 30, width, true, true, 3)
 			want := p.reference().of
 			x := p.place(t, dense, tensor.Float64)
 			x.run(t, dev)
