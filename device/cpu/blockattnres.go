@@ -17,7 +17,8 @@ var _ device.BlockAttnRes = (*Device)(nil)
 // to float64 each time it is read; for the usual L and D a token's rows are
 // still in the second-level cache when they are read again. All arithmetic is
 // in float64, where squares and dot products of narrower formats cannot over-
-// or underflow, by fused multiply-adds, and in one order in every tier.
+// or underflow, by fused multiply-adds, and in one order in every tier. Most
+// tokens of 16-bit rows go a quicker path in float32; see attnquick.go.
 
 // maxChunks bounds the partial sums over tokens; chunks follow from the shape alone.
 const maxChunks = 64

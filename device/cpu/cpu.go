@@ -1,13 +1,15 @@
 // Package cpu is the host as a device: kernels in Go and, on amd64, in Go
-// assembly: the matrix product in AVX-512 and AVX2, the rows of BlockAttnRes in
-// AVX-512. The best that the machine has is used; see [Tier].
+// assembly for AVX-512 and AVX2: the matrix product, the rows of BlockAttnRes
+// in 16-bit formats (those of float32 and float64 in AVX-512 alone), attention,
+// norms, AdamW, and the functions made of exp. The best that the machine has is
+// used; see [Tier]. [FastBFloat16] allows one that has bits of its own.
 //
 // Results have the same bits for every number of threads and in every tier: each
-// kernel cuts its work into chunks whose bounds depend on the shapes alone, and
-// adds partial results in one order. Products that are added are fused with the
-// addition where the order says so, by a multiply-add that every tier has or
-// emulates; elsewhere they are written float32(x*y) or float64(x*y), so that no
-// compiler fuses them.
+// kernel cuts its work into chunks whose bounds depend on the shapes alone, or
+// whose results do not depend on the cut, and adds partial results in one order.
+// Products that are added are fused with the addition where the order says so, by
+// a multiply-add that every tier has or emulates; elsewhere they are written
+// float32(x*y) or float64(x*y), so that no compiler fuses them.
 package cpu
 
 import (
