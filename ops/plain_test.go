@@ -28,11 +28,7 @@ func TestWithoutFusedKernels(t *testing.T) {
 		y := ops.Attention(in[0], in[1], in[2], ops.AttentionOptions{Causal: true})
 		y = ops.RMSNorm(ops.LayerNorm(y, in[3], in[4], 0.3), in[4], 0.2)
 		y = ops.Sum(ops.Square(ops.Linear(y, in[5], in[6])), ops.All())
-		out := [][]float64{values(t, y)}
-		for _, g := range gradients(t, y, in...) {
-			out = append(out, g)
-		}
-		return out
+		return append([][]float64{values(t, y)}, gradients(t, y, in...)...)
 	}
 	for d, tolerance := range map[tensor.DType]float64{tensor.Float32: 2e-5, tensor.Float64: 1e-12} {
 		fused, plain := run(dev, d), run(plainDevice{dev}, d)
