@@ -30,6 +30,7 @@ type quickKernels struct {
 	roots func(vv, vu *float32, c *[2]float64, n int, rms, key *float64) // sqrt(c0 vv + c1), vu over it
 	exps  func(e, x *float64, c *[2]float64, n int)                      // exp(c0 x - c1)
 	add   func(sum *float64, x *float32, n int)
+	fence func() // after slopes past the caches
 }
 
 const (
@@ -366,7 +367,7 @@ func (q *attnQuick) addTo(sum []float64, x []float32) {
 // The kernels in Go.
 
 func quickPortable(d tensor.DType) *quickKernels {
-	k := &quickKernels{roots: quickRoots, exps: quickExps, add: quickAdd}
+	k := &quickKernels{roots: quickRoots, exps: quickExps, add: quickAdd, fence: func() {}}
 	loadRow := func(v []float32, p unsafe.Pointer, at int) {
 		load(v, unsafe.Slice((*byte)(p), 2*(at+len(v))), d, at, 1)
 	}

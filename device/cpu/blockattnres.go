@@ -388,6 +388,9 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 		s := r.scratch()
 		defer attnScratches.Put(s)
 		s.quick.ragged = s.quick.ragged || ragged
+		if r.quick != nil && past != 0 {
+			defer r.quick.fence()
+		}
 		var sum *partialSum
 		if weights {
 			sum = &sums[chunk]

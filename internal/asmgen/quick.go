@@ -21,6 +21,9 @@ func quickKernels() string {
 		q.exps()
 		q.addWide()
 	}
+	t.function("quickFence", "func quickFence()", 0)
+	t.op("SFENCE")
+	t.op("RET")
 	return t.String()
 }
 
