@@ -264,7 +264,7 @@ func top[F real](x []F, scale float64) float64 {
 			best = max(best, v)
 		}
 	}
-	return scale * float64(best)
+	return float64(scale * float64(best)) // rounded before anything is added to it
 }
 
 func (s *attnHead[F]) forward(c *attnCall[F], b, g int) {
