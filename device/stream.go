@@ -154,6 +154,22 @@ func (s *Stream) Run(kernel func(ctx context.Context, dev Device) error) bool {
 	return err == nil
 }
 
+// Try is Run for a kernel that the device may decline: an error that wraps
+// errors.ErrUnsupported is no failure, and declined is then true.
+func (s *Stream) Try(kernel func(ctx context.Context, dev Device) error) (declined bool) {
+	s.Run(func(ctx context.Context, dev Device) error {
+		if kernel == nil {
+			return argError("try", "kernel", "nil", "a function", tensor.ErrMissing)
+		}
+		err := kernel(ctx, dev)
+		if declined = errors.Is(err, errors.ErrUnsupported); declined {
+			return nil
+		}
+		return err
+	})
+	return declined
+}
+
 // Empty is a new row-major tensor of undefined content, owned by the stream.
 func (s *Stream) Empty(dtype tensor.DType, shape ...int) *tensor.Tensor {
 	if !s.enter() {

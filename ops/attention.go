@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -87,19 +86,10 @@ func fusedAttention(t *autograd.Tape, q, k, v *autograd.Var, o AttentionOptions,
 	if q.WantsGrad() || k.WantsGrad() || v.WantsGrad() {
 		n.lse = t.Empty(tensor.Float64, s[:3]...)
 	}
-	declined := false
-	t.Run(func(ctx context.Context, _ device.Device) error {
-		err := dev.AttentionForward(ctx, n.args(), out, n.lse)
-		if declined = errors.Is(err, errors.ErrUnsupported); declined {
-			return nil
-		}
-		return err
-	})
-	if declined {
-		t.Free(out)
-		if n.lse != nil {
-			t.Free(n.lse)
-		}
+	if t.Try(func(ctx context.Context, _ device.Device) error {
+		return dev.AttentionForward(ctx, n.args(), out, n.lse)
+	}) {
+		t.Free(out, n.lse)
 		return nil
 	}
 	return t.Record(out, n, q, k, v)

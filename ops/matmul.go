@@ -121,12 +121,12 @@ func linearForward(s *device.Stream, d tensor.DType, x, w, bias *tensor.Tensor) 
 	if bias == nil {
 		return s.MatMul(d, x, w)
 	}
-	if _, ok := s.Device().(device.MatMulBias); ok && bias.Rank() == 1 && bias.Dim(0) == w.Dim(1) {
+	if dev, ok := s.Device().(device.MatMulBias); ok && bias.Rank() == 1 && bias.Dim(0) == w.Dim(1) {
 		out := s.Empty(d, x.Dim(0), w.Dim(1))
-		s.Run(func(ctx context.Context, dev device.Device) error {
-			return dev.(device.MatMulBias).MatMulBias(ctx, out, x, w, bias)
-		})
-		return out
+		if !s.Try(func(ctx context.Context, _ device.Device) error { return dev.MatMulBias(ctx, out, x, w, bias) }) {
+			return out
+		}
+		s.Free(out)
 	}
 	y := s.MatMul(d.Wide(), x, w)
 	defer s.Free(y)

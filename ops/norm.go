@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -91,19 +90,10 @@ func fusedNorm(t *autograd.Tape, x, weight, bias *autograd.Var, eps float64, cen
 	if center {
 		n.mean = t.Empty(tensor.Float64, kept...)
 	}
-	declined := false
-	t.Run(func(ctx context.Context, _ device.Device) error {
-		err := dev.NormForward(ctx, &n.args, y, n.mean, n.rstd)
-		if declined = errors.Is(err, errors.ErrUnsupported); declined {
-			return nil
-		}
-		return err
-	})
-	if declined {
-		t.Free(y, n.rstd)
-		if n.mean != nil {
-			t.Free(n.mean)
-		}
+	if t.Try(func(ctx context.Context, _ device.Device) error {
+		return dev.NormForward(ctx, &n.args, y, n.mean, n.rstd)
+	}) {
+		t.Free(y, n.rstd, n.mean)
 		return nil
 	}
 	return t.Record(y, n, x, weight, bias)

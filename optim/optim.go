@@ -4,7 +4,6 @@ package optim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -239,16 +238,15 @@ func (a *AdamW) Step(g *Accumulator, lr float64) error {
 		if fused != nil {
 			k.Decay = 1
 			if p.Decay {
-				k.Decay = 1 - lr*a.o.WeightDecay
+				k.Decay = 1 - float64(lr*a.o.WeightDecay)
 			}
-			err := fused.AdamWStep(ctx, k, a.master[i], a.m[i], a.v[i], g.sums[i])
-			if err == nil && a.master[i] != p.Value {
-				err = a.dev.Copy(ctx, p.Value, a.master[i])
-			}
-			if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-				return err
-			}
-			if err == nil {
+			w := a.master[i]
+			if !s.Try(func(ctx context.Context, _ device.Device) error {
+				return fused.AdamWStep(ctx, k, w, a.m[i], a.v[i], g.sums[i])
+			}) {
+				if w != p.Value {
+					s.Run(func(ctx context.Context, dev device.Device) error { return dev.Copy(ctx, p.Value, w) })
+				}
 				continue
 			}
 		}
@@ -282,7 +280,7 @@ func (a *AdamW) Step(g *Accumulator, lr float64) error {
 				return err
 			}
 			if p.Decay && a.o.WeightDecay > 0 {
-				if err := dev.Unary(ctx, device.Unary{Func: device.MulScalar, A: 1 - lr*a.o.WeightDecay}, w, w); err != nil {
+				if err := dev.Unary(ctx, device.Unary{Func: device.MulScalar, A: 1 - float64(lr*a.o.WeightDecay)}, w, w); err != nil {
 					return err
 				}
 			}

@@ -31,7 +31,8 @@ var exported = []any{
 	blockattnres.Apply, blockattnres.Decomposed, blockattnres.Decompose, blockattnres.Forward, blockattnres.Backward,
 	device.CheckBlockAttnResForward, device.CheckBlockAttnResBackward, device.CheckBinary, device.CheckCopy, device.CheckDownload,
 	device.CheckFill, device.CheckGather, device.CheckMatMul, device.CheckReduce, device.CheckScatterAdd, device.CheckUnary,
-	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream,
+	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream, device.CheckAdamW, device.CheckAttention,
+	device.CheckAttentionBackward, device.CheckMatMulBias, device.CheckNorm, device.CheckNormBackward,
 	autograd.NewTape, autograd.Begin, autograd.Failed, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
 	optim.Cosine, optim.NewAccumulator, optim.NewAdamW,
 	precision.NewComparison, precision.CommunityOld, precision.CommunityNew, precision.FormatOf, precision.ParseLevel, precision.InputsOf, precision.WithOutliers,
@@ -56,6 +57,7 @@ func badArguments(t *testing.T, dev *cpu.Device) []any {
 	x := must(tensor.FromFloat64s(tensor.Float32, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
 	empty := must(tensor.FromFloat64s(tensor.Float16, nil, 0, 3))
 	ids := must(tensor.FromSlice([]int32{0, 7, -1}, 3))
+	four := must(tensor.FromSlice([]float32{1, 2, 3, 4}, 1, 2, 1, 2))
 	scalar := must(tensor.FromSlice([]float64{1}))
 	tape, over := autograd.NewTape(context.Background(), dev), autograd.NewTape(context.Background(), dev)
 	released := over.Watch(x)
@@ -96,6 +98,8 @@ func badArguments(t *testing.T, dev *cpu.Device) []any {
 		blockattnres.Inputs{Blocks: []*autograd.Var{nil}}, blockattnres.Inputs{Blocks: []*autograd.Var{tape.Watch(x)}},
 		blockattnres.Tensors{Blocks: []*tensor.Tensor{x, nil}}, &device.BlockAttnResArgs{Blocks: []*tensor.Tensor{nil}},
 		&device.BlockAttnResArgs{Blocks: []*tensor.Tensor{x}}, &device.BlockAttnResOut{}, &device.BlockAttnResGrads{},
+		&device.NormArgs{}, &device.NormArgs{X: x}, &device.NormArgs{X: x, Eps: -1}, &device.NormArgs{X: x, Weight: scalar, Center: true}, &device.NormArgs{X: empty}, &device.NormArgs{X: &tensor.Tensor{}},
+		&device.AttentionArgs{}, &device.AttentionArgs{Q: x, K: x, V: x}, &device.AttentionArgs{Q: four, K: four, V: four, Causal: true}, &device.AttentionArgs{Q: four, K: four, V: four, Scale: math.NaN()}, four,
 		[]optim.Param{{}}, []optim.Param{{Value: x}}, autograd.Gradients{}, transformer,
 	}
 }

@@ -140,7 +140,7 @@ func attention[F real](ctx context.Context, d *Device, a *device.AttentionArgs, 
 			return err
 		}
 	}
-	if !memory.Fits(d.workers.count(), c.keys+maxTile, 3*(c.width+c.values)+2*queryBlock, 8) {
+	if !memory.Fits(d.threadCount(), c.keys+maxTile, 3*(c.width+c.values)+2*queryBlock, 8) {
 		return &tensor.ArgError{Op: "attention", Arg: "k", Got: a.K.Shape().String(), Want: "heads that fit the machine's memory", Kind: tensor.ErrSize}
 	}
 	return d.run(ctx, a.K.Dim(0)*a.K.Dim(1), func(chunk int) {

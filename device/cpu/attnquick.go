@@ -8,10 +8,10 @@ import (
 )
 
 // The quick path of BlockAttnRes: for rows in 16-bit formats, in float32. Sums
-// along a row have 32 lanes for each 1024 elements, the softmax over depth is in float64, and sums
-// over tokens are. It takes a token where float32 neither over- nor underflows
-// and where the logits are so small that its roundings are far below those of
-// the format; others are left to the path in float64.
+// along a row have 32 lanes for each 1024 elements; the softmax over depth and
+// sums over tokens are in float64. It takes a token where float32 neither over-
+// nor underflows and where the logits are so small that its roundings are far
+// below those of the format; others are left to the path in float64.
 
 // quickKernels are row operations on multiples of 32 elements, in assembly or
 // in Go, with the same bits.
@@ -21,12 +21,11 @@ type quickKernels struct {
 	// meanwhile: the first n bytes, or in the others as many from at on.
 	squares, dots func(rows *unsafe.Pointer, ahead *uintptr, x, u *float32, l, n int, vx, vu *float32)
 	// h = c h + sum of a times rows, from element at on; the first product begins it if first is not 0.
-	mix    func(h *float32, rows *unsafe.Pointer, ahead *uintptr, a *float32, l, at, n int, c float32, first int)
-	narrow func(to unsafe.Pointer, h *float32, c float32, n int) // to = c h, rounded
+	mix func(h *float32, rows *unsafe.Pointer, ahead *uintptr, a *float32, l, at, n int, c float32, first int)
 	// to = c0 g + c1 u - c2 v of each row and sum += c3 v, from element at on; past the caches if past is not 0.
 	slopes func(to, rows *unsafe.Pointer, ahead *uintptr, g, u, sum *float32, c *[4]float32, l, at, n, past int)
-	widen  func(to *float32, from unsafe.Pointer, n int)
 
+	halfKernels
 	roots func(vv, vu *float32, c *[2]float64, n int, rms, key *float64) // sqrt(c0 vv + c1), vu over it
 	exps  func(e, x *float64, c *[2]float64, n int)                      // exp(c0 x - c1)
 	add   func(sum *float64, x *float32, n int)
@@ -58,7 +57,7 @@ const (
 )
 
 // quickNorm bounds scale |u|, the size of the logits: what float32 rounds of
-// them is then below a thousandth of what the format rounds of the result.
+// them is then far below what the format rounds of the result.
 func quickNorm(d tensor.DType) float64 {
 	if d == tensor.BFloat16 {
 		return 16
@@ -101,7 +100,7 @@ type quickScratch struct {
 	none          []uintptr // zeros
 	vv, vu, a     []float32
 	rms, key, e   []float64
-	da, ds        []float64
+	da            []float64
 	c             [][4]float32
 	pair, top     [2]float64
 	ragged        bool // rows are brought to row one by one
@@ -118,7 +117,7 @@ func (s *quickScratch) fit(l, n int) {
 		for _, x := range []*[]float32{&s.vv, &s.vu, &s.a} {
 			*x = make([]float32, p)
 		}
-		for _, x := range []*[]float64{&s.rms, &s.key, &s.e, &s.da, &s.ds} {
+		for _, x := range []*[]float64{&s.rms, &s.key, &s.e, &s.da} {
 			*x = make([]float64, p)
 		}
 	}
@@ -222,7 +221,7 @@ func (q *attnQuick) forward(r *attnRes, sc *attnScratch, b, t int) (float32, boo
 		factor := 1.0
 		if from > 0 && best > top {
 			factor = expNear(top - best)
-			total *= factor
+			total = float64(total * factor)
 		}
 		top = best
 		for l := from; l < to; l++ {
@@ -366,6 +365,7 @@ func (q *attnQuick) addTo(sum []float64, x []float32) {
 
 // The kernels in Go.
 
+// quickPortable allocates; what is fast is in assembly.
 func quickPortable(d tensor.DType) *quickKernels {
 	k := &quickKernels{roots: quickRoots, exps: quickExps, add: quickAdd, fence: func() {}}
 	loadRow := func(v []float32, p unsafe.Pointer, at int) {
@@ -373,7 +373,7 @@ func quickPortable(d tensor.DType) *quickKernels {
 	}
 	products := func(rows *unsafe.Pointer, x, u *float32, l, n int, vx, vu *float32, square bool) {
 		v, us, xs := make([]float32, quickLanes), at(u, n), at(x, n)
-		for i, p := range at2(rows, l) {
+		for i, p := range pointersAt(rows, l) {
 			var sx, su float32
 			for from := 0; from < n; from += quickSegment {
 				var lx, lu [quickLanes]float32
@@ -401,7 +401,7 @@ func quickPortable(d tensor.DType) *quickKernels {
 	}
 	k.mix = func(h *float32, rows *unsafe.Pointer, _ *uintptr, a *float32, l, from, n int, c float32, first int) {
 		hs, v := at(h, n), make([]float32, n)
-		for i, p := range at2(rows, l) {
+		for i, p := range pointersAt(rows, l) {
 			loadRow(v, p, from)
 			f := at(a, l)[i]
 			for j, x := range v {
@@ -425,21 +425,22 @@ func quickPortable(d tensor.DType) *quickKernels {
 	}
 	k.slopes = func(to, rows *unsafe.Pointer, _ *uintptr, g, u, sum *float32, c *[4]float32, l, from, n, _ int) {
 		v, dv, gs, us, ss := make([]float32, n), make([]float32, n), at(g, n), at(u, n), at(sum, n)
-		for i, p := range at2(rows, l) {
+		for i, p := range pointersAt(rows, l) {
 			loadRow(v, p, from)
 			f := unsafe.Slice(c, l)[i]
 			for j, x := range v {
 				dv[j] = fma32(-f[2], x, fma32(f[1], us[j], float32(f[0]*gs[j])))
 				ss[j] = fma32(f[3], x, ss[j])
 			}
-			store(unsafe.Slice((*byte)(at2(to, l)[i]), 2*(from+n)), d, from, 1, dv)
+			store(unsafe.Slice((*byte)(pointersAt(to, l)[i]), 2*(from+n)), d, from, 1, dv)
 		}
 	}
 	k.widen = func(to *float32, from unsafe.Pointer, n int) { loadRow(at(to, n), from, 0) }
 	return k
 }
 
-func at2(p *unsafe.Pointer, n int) []unsafe.Pointer { return unsafe.Slice(p, n) }
+// pointersAt is the n pointers from p on.
+func pointersAt(p *unsafe.Pointer, n int) []unsafe.Pointer { return unsafe.Slice(p, n) }
 
 // quickJoin adds the upper to the lower half of the lanes until one is left.
 func quickJoin(l *[quickLanes]float32) float32 {

@@ -85,6 +85,14 @@ func (d *Device) run(ctx context.Context, chunks int, do func(chunk int)) error 
 	return d.workers.run(ctx, chunks, do)
 }
 
+// threadCount is how many threads take part in a run; of no device, one.
+func (d *Device) threadCount() int {
+	if d == nil {
+		return 1
+	}
+	return d.workers.count()
+}
+
 // Name is tensor.CPU.
 func (d *Device) Name() tensor.Device { return tensor.CPU }
 

@@ -60,6 +60,13 @@ func load[F real](dst []F, b []byte, d tensor.DType, at, stride int) {
 	}
 }
 
+// halfKernels convert 16-bit rows that lie one behind another, in assembly; in
+// the portable tier the loops of load and store do.
+type halfKernels struct {
+	widen  func(to *float32, from unsafe.Pointer, n int)         // n is a multiple of 16
+	narrow func(to unsafe.Pointer, x *float32, c float32, n int) // to = c x, rounded; n is a multiple of 32
+}
+
 // loadHalves widens what the vectors can take of 16-bit numbers, and gives how many.
 func loadHalves[F real](dst []F, src []uint16, d tensor.DType, at int) int {
 	x, ok := any(dst).([]float32)

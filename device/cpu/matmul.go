@@ -57,7 +57,8 @@ var (
 
 var _ device.MatMulBias = (*Device)(nil)
 
-// MatMul is out (...,M,N) = a (...,M,K) times b (...,K,N).
+// MatMul is out (...,M,N) = a (...,M,K) times b (...,K,N). Beside them it needs
+// memory for a copy of b.
 func (d *Device) MatMul(ctx context.Context, out, a, b *tensor.Tensor) error {
 	if err := device.CheckMatMul(d.Name(), out, a, b); err != nil {
 		return err
@@ -193,12 +194,12 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 	var packed []F
 	if batch == 1 && m >= packFirst && n >= tile.cols && k > 0 {
 		var z F
-		mem, err := d.Alloc(roundUp(n, tile.cols) * k * int(unsafe.Sizeof(z)))
-		if err != nil {
-			return err
+		if mem, err := d.Alloc(roundUp(n, tile.cols) * k * int(unsafe.Sizeof(z))); err == nil { // else there is no room for it
+			defer d.Free(mem)
+			packed = elems[F](mem.(*tensor.Host).Bytes())
 		}
-		defer d.Free(mem)
-		packed = elems[F](mem.(*tensor.Host).Bytes())
+	}
+	if packed != nil {
 		cols, blocks := (n+colBlock-1)/colBlock, (k+kBlock-1)/kBlock
 		err = d.run(ctx, cols*blocks, func(chunk int) {
 			p := pool.Get().(*gemm[F])
@@ -218,7 +219,7 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 	height := m
 	if packed != nil {
 		height = roundUp(max(rowBlock, chunkWork/(width*k)), rowBlock)
-	} else if threads := d.workers.count(); batch < 4*threads { // else there are chunks enough
+	} else if threads := d.threadCount(); batch < 4*threads { // else there are chunks enough
 		height = max(16, chunkWork/(width*max(k, 1))+1, (m+2*threads-1)/(2*threads))
 	}
 	height = min(m, height)

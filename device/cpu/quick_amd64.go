@@ -115,10 +115,10 @@ func quickFence()
 
 // The kernels of each tier, made once.
 var (
-	quickBF16AVX512 = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quicknarrowBF16AVX512, quickslopesBF16AVX512, quickwidenBF16AVX512, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
-	quickF16AVX512  = &quickKernels{quicksquaresF16AVX512, quickdotsF16AVX512, quickmixF16AVX512, quicknarrowF16AVX512, quickslopesF16AVX512, quickwidenF16AVX512, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
-	quickBF16AVX2   = &quickKernels{quicksquaresBF16AVX2, quickdotsBF16AVX2, quickmixBF16AVX2, quicknarrowBF16AVX2, quickslopesBF16AVX2, quickwidenBF16AVX2, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
-	quickF16AVX2    = &quickKernels{quicksquaresF16AVX2, quickdotsF16AVX2, quickmixF16AVX2, quicknarrowF16AVX2, quickslopesF16AVX2, quickwidenF16AVX2, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
+	quickBF16AVX512 = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
+	quickF16AVX512  = &quickKernels{quicksquaresF16AVX512, quickdotsF16AVX512, quickmixF16AVX512, quickslopesF16AVX512, halfKernels{quickwidenF16AVX512, quicknarrowF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
+	quickBF16AVX2   = &quickKernels{quicksquaresBF16AVX2, quickdotsBF16AVX2, quickmixBF16AVX2, quickslopesBF16AVX2, halfKernels{quickwidenBF16AVX2, quicknarrowBF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
+	quickF16AVX2    = &quickKernels{quicksquaresF16AVX2, quickdotsF16AVX2, quickmixF16AVX2, quickslopesF16AVX2, halfKernels{quickwidenF16AVX2, quicknarrowF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
 )
 
 func quickKernelsOf(t tier, d tensor.DType) *quickKernels {

@@ -103,15 +103,7 @@ func Apply(in Inputs, opts ...Option) *autograd.Var {
 		wants = wants || v.WantsGrad()
 	}
 	out := makeOutputs(t.Stream, a, Caches{RMS: wants && o.rmsNorm, Alpha: wants})
-	declined := false
-	t.Run(func(ctx context.Context, _ device.Device) error {
-		err := dev.BlockAttnResForward(ctx, a, out)
-		if declined = errors.Is(err, errors.ErrUnsupported); declined {
-			return nil
-		}
-		return err
-	})
-	if declined {
+	if t.Try(func(ctx context.Context, _ device.Device) error { return dev.BlockAttnResForward(ctx, a, out) }) {
 		t.Free(out.H, out.RMS, out.Alpha)
 		return decomposedWide(in, opts)
 	}
