@@ -30,8 +30,7 @@ type attnHead[F real] struct {
 	qp, gp         []F // panels of a block
 	dk, dv         []F
 	inverse, lse   [queryBlock]float64
-	c              [2]float64
-	lanes          [16]float64
+	row            rowScratch
 }
 
 var (
@@ -153,9 +152,7 @@ func attention[F real](ctx context.Context, d *Device, a *device.AttentionArgs, 
 
 // loadHead reads n rows of a head from one on, one behind another.
 func loadHead[F real](dst []F, h *heads, b, head, row, n, width int) {
-	for i := range n {
-		load(dst[i*width:(i+1)*width], h.bytes, h.dtype, h.at(b, head, row+i), h.stride[3])
-	}
+	loadRows(dst, h.bytes, h.dtype, h.at(b, head, row), h.stride[2], h.stride[3], n, width)
 }
 
 func storeHead[F real](h *heads, b, head, row, n, width int, src []F, ld int) {
@@ -191,10 +188,15 @@ func bytesAs[F real](x []F) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
 }
 
-// product adds a (rows,k) times b to c, whose rows have room for whole tiles of
-// columns; b is in panels of all its rows, of which there are deep.
-func (s *attnHead[F]) product(c []F, ldc, rows, columns int, a []F, ars, acs int, b []F, deep, k int) {
+// product sets c to a (rows,k) times b, or adds it. The rows of c have room for
+// whole tiles of columns; b is in panels of all its rows, of which there are deep.
+func (s *attnHead[F]) product(c []F, ldc, rows, columns int, a []F, ars, acs int, b []F, deep, k int, add bool) {
 	nr := s.gemm.tile.cols
+	if k == 0 && !add {
+		for r := range rows {
+			clear(c[r*ldc:][:roundUp(columns, nr)])
+		}
+	}
 	for k0 := 0; k0 < k; k0 += kBlock {
 		kn := min(kBlock, k-k0)
 		kernel := s.gemm.tile.rows
@@ -203,7 +205,7 @@ func (s *attnHead[F]) product(c []F, ldc, rows, columns int, a []F, ars, acs int
 				kernel = kernel[1:]
 			}
 			for j := 0; j < columns; j += nr {
-				kernel[0].run(&c[i*ldc+j], ldc, &a[i*ars+k0*acs], ars, acs, &b[j*deep+k0*nr], nr, kn)
+				kernel[0].run(&c[i*ldc+j], ldc, &a[i*ars+k0*acs], ars, acs, &b[j*deep+k0*nr], nr, kn, add || k0 > 0)
 			}
 			i += kernel[0].rows
 		}
@@ -225,46 +227,40 @@ func (s *attnHead[F]) logits(c *attnCall[F], b, head, i, n int) (seen, ld int) {
 	ld = roundUp(c.keys, s.gemm.tile.cols) + 16
 	loadHead(grown(&s.q, n*c.width), &c.q, b, head, i, n, c.width)
 	x := grown(&s.s, queryBlock*ld)
-	s.clear(x, ld, n, seen)
-	s.product(x, ld, n, seen, s.q, c.width, 1, s.kt, c.width, c.width)
+	s.product(x, ld, n, seen, s.q, c.width, 1, s.kt, c.width, c.width, false)
 	return seen, ld
-}
-
-func (s *attnHead[F]) clear(x []F, ld, rows, columns int) {
-	for r := range rows {
-		clear(x[r*ld:][:roundUp(columns, s.gemm.tile.cols)])
-	}
 }
 
 // exp sets x to exp(scale x - less) and gives their sum.
 func (s *attnHead[F]) exp(x []F, scale, less float64) float64 {
-	s.lanes = [16]float64{}
-	s.c = [2]float64{scale, less}
+	s.row.lanes = [16]float64{}
 	switch x := any(x).(type) {
 	case []float32:
-		expLanes(x, x, &s.c, &s.lanes)
+		s.row.c = [2]float64{scale, less}
+		expLanes(x, x, &s.row)
 	case []float64:
 		for i, v := range x {
 			x[i] = elementary.Exp(float64(scale*v) - less)
-			s.lanes[i%16] += x[i]
+			s.row.lanes[i%16] += x[i]
 		}
 	}
-	return joinLanes(s.lanes[:])
+	return joinLanes(s.row.lanes[:])
 }
 
-// top is the largest of scale x; NaN if any is.
-func top[F real](x []F, scale float64) float64 {
-	best := x[0]
+// top is the largest of scale x that is a number.
+func (s *attnHead[F]) top(x []F, scale float64) float64 {
+	var best float64
 	if scale < 0 {
+		best = math.Inf(1)
 		for _, v := range x {
-			best = min(best, v)
+			if float64(v) < best {
+				best = float64(v)
+			}
 		}
 	} else {
-		for _, v := range x {
-			best = max(best, v)
-		}
+		best = topOf(&s.row, x)
 	}
-	return float64(scale * float64(best)) // rounded before anything is added to it
+	return float64(scale * best) // rounded before anything is added to it
 }
 
 func (s *attnHead[F]) forward(c *attnCall[F], b, g int) {
@@ -281,20 +277,16 @@ func (s *attnHead[F]) forward(c *attnCall[F], b, g int) {
 				row, visible := s.s[r*ld:], c.sees(i+r)
 				s.inverse[r], s.lse[r] = 0, math.Inf(-1)
 				if visible > 0 {
-					most := top(row[:visible], c.scale)
+					most := s.top(row[:visible], c.scale)
 					sum := s.exp(row[:visible], c.scale, most)
 					s.inverse[r], s.lse[r] = 1/sum, most+elementary.Log(sum)
 				}
 				clear(row[visible:max(visible, seen)])
 			}
 			o := grown(&s.o, queryBlock*ldo)
-			clear(o[:n*ldo])
-			s.product(o, ldo, n, c.values, s.s, ld, 1, s.vp, c.keys, seen)
+			s.product(o, ldo, n, c.values, s.s, ld, 1, s.vp, c.keys, seen, false)
 			for r := range n {
-				row := o[r*ldo:][:c.values]
-				for j, x := range row {
-					row[j] = F(float64(x) * s.inverse[r])
-				}
+				scaleBy(&s.row, o[r*ldo:][:c.values], s.inverse[r])
 			}
 			storeHead(&c.out, b, head, i, n, c.values, o, ldo)
 			if c.lse.there {
@@ -327,26 +319,24 @@ func (s *attnHead[F]) backward(c *attnCall[F], b, g int) {
 			}
 			if c.dv.there {
 				s.rowsOf(&s.gp, s.g, n, c.values)
-				s.product(s.dv, ldv, seen, c.values, s.s, 1, ld, s.gp, n, n)
+				s.product(s.dv, ldv, seen, c.values, s.s, 1, ld, s.gp, n, n, true)
 			}
 			if !c.dq.there && !c.dk.there {
 				continue
 			}
 			t := grown(&s.t, queryBlock*ld)
-			s.clear(t, ld, n, seen)
-			s.product(t, ld, n, seen, s.g, c.values, 1, s.vt, c.values, c.values)
+			s.product(t, ld, n, seen, s.g, c.values, 1, s.vt, c.values, c.values, false)
 			for r := range n {
 				s.slope(t[r*ld:][:seen], s.s[r*ld:][:seen], c.sees(i+r), c.scale)
 			}
 			if c.dq.there {
 				o := grown(&s.o, queryBlock*ldk)
-				clear(o[:n*ldk])
-				s.product(o, ldk, n, c.width, t, ld, 1, s.kp, c.keys, seen)
+				s.product(o, ldk, n, c.width, t, ld, 1, s.kp, c.keys, seen, false)
 				storeHead(&c.dq, b, head, i, n, c.width, o, ldk)
 			}
 			if c.dk.there {
 				s.rowsOf(&s.qp, s.q, n, c.width)
-				s.product(s.dk, ldk, seen, c.width, t, 1, ld, s.qp, n, n)
+				s.product(s.dk, ldk, seen, c.width, t, 1, ld, s.qp, n, n, true)
 			}
 		}
 	}
@@ -360,13 +350,7 @@ func (s *attnHead[F]) backward(c *attnCall[F], b, g int) {
 
 // slope sets t to scale p (t - sum(p t)) for the keys that are visible, else to 0.
 func (s *attnHead[F]) slope(t, p []F, visible int, scale float64) {
-	s.lanes = [16]float64{}
-	for i, x := range t[:visible] {
-		s.lanes[i%16] += float64(float64(x) * float64(p[i]))
-	}
-	mean := joinLanes(s.lanes[:])
-	for i, x := range t[:visible] {
-		t[i] = F(float64(float64(p[i])*(float64(x)-mean)) * scale)
-	}
+	x := t[:visible]
+	softmaxSlope(&s.row, x, p, dotWide(&s.row, x, p), scale)
 	clear(t[visible:])
 }

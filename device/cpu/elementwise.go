@@ -105,7 +105,7 @@ func (d *Device) Binary(ctx context.Context, f device.Binary, out, a, b *tensor.
 	if isWide64(out, a, b) {
 		return elementwise(ctx, d, binary[float64](f), out, a, b)
 	}
-	return elementwise(ctx, d, binary[float32](f), out, a, b)
+	return elementwise(ctx, d, binary32(f), out, a, b)
 }
 
 // Where: out = a where cond is not 0, else b.

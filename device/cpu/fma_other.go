@@ -22,7 +22,7 @@ func fma32(a, b, c float32) float32 {
 
 // gemmPortable32 is a tile of one row and four columns in Go: fma32, written out
 // because the compiler does not do so.
-func gemmPortable32(c *float32, _ int, a *float32, _, acs int, b *float32, bks, k int) {
+func gemmPortable32(c *float32, _ int, a *float32, _, acs int, b *float32, bks, k int, add bool) {
 	x, bv, to := at(a, (k-1)*acs+1), at(b, (k-1)*bks+4), at(c, 4)
 	var s0, s1, s2, s3 float64 // each a number of float32
 	for q := range k {
@@ -43,6 +43,9 @@ func gemmPortable32(c *float32, _ int, a *float32, _, acs int, b *float32, bks, 
 			t3 = float64(roundedSum(p3, s3, t3))
 		}
 		s0, s1, s2, s3 = float64(float32(t0)), float64(float32(t1)), float64(float32(t2)), float64(float32(t3))
+	}
+	if !add {
+		clear(to)
 	}
 	to[0] += float32(s0)
 	to[1] += float32(s1)

@@ -3,52 +3,52 @@ package cpu
 // The tiles in assembly; see internal/asmgen.
 
 //go:noescape
-func gemmF32AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX2x6(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX2x6(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX2x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX2x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX2x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX2x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF32AVX2x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmF32AVX2x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX512x8(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX512x8(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX512x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX512x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX512x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX512x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX512x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX512x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX2x6(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX2x6(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX2x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX2x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX2x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX2x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
-func gemmF64AVX2x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
+func gemmF64AVX2x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
 func transposeF32AVX512(to *float32, stride int, from *float32, ld, n int)
@@ -57,16 +57,16 @@ func transposeF32AVX512(to *float32, stride int, from *float32, ld, n int)
 func copyF32AVX512(to *float32, stride int, from *float32, ld, n, m int)
 
 //go:noescape
-func gemmBF16AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmBF16AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmBF16AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmBF16AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmBF16AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmBF16AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
-func gemmBF16AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
+func gemmBF16AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func pairsBF16AVX512(to *float32, stride int, from *uint16, ld, n, m int)

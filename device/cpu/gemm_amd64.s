@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func gemmF32AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX512x8(SB), NOSPLIT, $0-64
+// func gemmF32AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX512x8(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -68,6 +68,52 @@ loop:
 	ADDQ R10, R13
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z16, Z16, Z16
+	VADDPS Z16, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z16, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VADDPS Z16, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z4, Z4
+	VMOVUPS Z4, 0(DI)
+	VADDPS Z16, Z5, Z5
+	VMOVUPS Z5, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z6, Z6
+	VMOVUPS Z6, 0(DI)
+	VADDPS Z16, Z7, Z7
+	VMOVUPS Z7, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z8, Z8
+	VMOVUPS Z8, 0(DI)
+	VADDPS Z16, Z9, Z9
+	VMOVUPS Z9, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z10, Z10
+	VMOVUPS Z10, 0(DI)
+	VADDPS Z16, Z11, Z11
+	VMOVUPS Z11, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z12, Z12
+	VMOVUPS Z12, 0(DI)
+	VADDPS Z16, Z13, Z13
+	VMOVUPS Z13, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z14, Z14
+	VMOVUPS Z14, 0(DI)
+	VADDPS Z16, Z15, Z15
+	VMOVUPS Z15, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -110,8 +156,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX512x4(SB), NOSPLIT, $0-64
+// func gemmF32AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX512x4(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -154,6 +200,32 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z8, Z8, Z8
+	VADDPS Z8, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z8, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z8, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VADDPS Z8, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z8, Z4, Z4
+	VMOVUPS Z4, 0(DI)
+	VADDPS Z8, Z5, Z5
+	VMOVUPS Z5, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z8, Z6, Z6
+	VMOVUPS Z6, 0(DI)
+	VADDPS Z8, Z7, Z7
+	VMOVUPS Z7, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -176,8 +248,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX512x2(SB), NOSPLIT, $0-64
+// func gemmF32AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX512x2(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -207,6 +279,22 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z4, Z4, Z4
+	VADDPS Z4, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z4, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z4, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VADDPS Z4, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -219,8 +307,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX512x1(SB), NOSPLIT, $0-64
+// func gemmF32AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX512x1(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -245,6 +333,17 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z2, Z2, Z2
+	VADDPS Z2, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z2, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -252,8 +351,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX512x8(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX512x8(SB), NOSPLIT, $0-64
+// func gemmF64AVX512x8(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX512x8(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -318,6 +417,52 @@ loop:
 	ADDQ R10, R13
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z16, Z16, Z16
+	VADDPD Z16, Z0, Z0
+	VMOVUPD Z0, 0(DI)
+	VADDPD Z16, Z1, Z1
+	VMOVUPD Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z2, Z2
+	VMOVUPD Z2, 0(DI)
+	VADDPD Z16, Z3, Z3
+	VMOVUPD Z3, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z4, Z4
+	VMOVUPD Z4, 0(DI)
+	VADDPD Z16, Z5, Z5
+	VMOVUPD Z5, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z6, Z6
+	VMOVUPD Z6, 0(DI)
+	VADDPD Z16, Z7, Z7
+	VMOVUPD Z7, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z8, Z8
+	VMOVUPD Z8, 0(DI)
+	VADDPD Z16, Z9, Z9
+	VMOVUPD Z9, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z10, Z10
+	VMOVUPD Z10, 0(DI)
+	VADDPD Z16, Z11, Z11
+	VMOVUPD Z11, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z12, Z12
+	VMOVUPD Z12, 0(DI)
+	VADDPD Z16, Z13, Z13
+	VMOVUPD Z13, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z16, Z14, Z14
+	VMOVUPD Z14, 0(DI)
+	VADDPD Z16, Z15, Z15
+	VMOVUPD Z15, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Z0, Z0
 	VMOVUPD Z0, 0(DI)
 	VADDPD 64(DI), Z1, Z1
@@ -360,8 +505,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX512x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX512x4(SB), NOSPLIT, $0-64
+// func gemmF64AVX512x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX512x4(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -404,6 +549,32 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z8, Z8, Z8
+	VADDPD Z8, Z0, Z0
+	VMOVUPD Z0, 0(DI)
+	VADDPD Z8, Z1, Z1
+	VMOVUPD Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z8, Z2, Z2
+	VMOVUPD Z2, 0(DI)
+	VADDPD Z8, Z3, Z3
+	VMOVUPD Z3, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z8, Z4, Z4
+	VMOVUPD Z4, 0(DI)
+	VADDPD Z8, Z5, Z5
+	VMOVUPD Z5, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z8, Z6, Z6
+	VMOVUPD Z6, 0(DI)
+	VADDPD Z8, Z7, Z7
+	VMOVUPD Z7, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Z0, Z0
 	VMOVUPD Z0, 0(DI)
 	VADDPD 64(DI), Z1, Z1
@@ -426,8 +597,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX512x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX512x2(SB), NOSPLIT, $0-64
+// func gemmF64AVX512x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX512x2(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -457,6 +628,22 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z4, Z4, Z4
+	VADDPD Z4, Z0, Z0
+	VMOVUPD Z0, 0(DI)
+	VADDPD Z4, Z1, Z1
+	VMOVUPD Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPD Z4, Z2, Z2
+	VMOVUPD Z2, 0(DI)
+	VADDPD Z4, Z3, Z3
+	VMOVUPD Z3, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Z0, Z0
 	VMOVUPD Z0, 0(DI)
 	VADDPD 64(DI), Z1, Z1
@@ -469,8 +656,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX512x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX512x1(SB), NOSPLIT, $0-64
+// func gemmF64AVX512x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX512x1(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -495,6 +682,17 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z2, Z2, Z2
+	VADDPD Z2, Z0, Z0
+	VMOVUPD Z0, 0(DI)
+	VADDPD Z2, Z1, Z1
+	VMOVUPD Z1, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Z0, Z0
 	VMOVUPD Z0, 0(DI)
 	VADDPD 64(DI), Z1, Z1
@@ -502,8 +700,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX2x6(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX2x6(SB), NOSPLIT, $0-64
+// func gemmF32AVX2x6(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX2x6(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -556,6 +754,42 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y12, Y12, Y12
+	VADDPS Y12, Y0, Y0
+	VMOVUPS Y0, 0(DI)
+	VADDPS Y12, Y1, Y1
+	VMOVUPS Y1, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y12, Y2, Y2
+	VMOVUPS Y2, 0(DI)
+	VADDPS Y12, Y3, Y3
+	VMOVUPS Y3, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y12, Y4, Y4
+	VMOVUPS Y4, 0(DI)
+	VADDPS Y12, Y5, Y5
+	VMOVUPS Y5, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y12, Y6, Y6
+	VMOVUPS Y6, 0(DI)
+	VADDPS Y12, Y7, Y7
+	VMOVUPS Y7, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y12, Y8, Y8
+	VMOVUPS Y8, 0(DI)
+	VADDPS Y12, Y9, Y9
+	VMOVUPS Y9, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y12, Y10, Y10
+	VMOVUPS Y10, 0(DI)
+	VADDPS Y12, Y11, Y11
+	VMOVUPS Y11, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Y0, Y0
 	VMOVUPS Y0, 0(DI)
 	VADDPS 32(DI), Y1, Y1
@@ -588,8 +822,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX2x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX2x4(SB), NOSPLIT, $0-64
+// func gemmF32AVX2x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX2x4(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -632,6 +866,32 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y8, Y8, Y8
+	VADDPS Y8, Y0, Y0
+	VMOVUPS Y0, 0(DI)
+	VADDPS Y8, Y1, Y1
+	VMOVUPS Y1, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y8, Y2, Y2
+	VMOVUPS Y2, 0(DI)
+	VADDPS Y8, Y3, Y3
+	VMOVUPS Y3, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y8, Y4, Y4
+	VMOVUPS Y4, 0(DI)
+	VADDPS Y8, Y5, Y5
+	VMOVUPS Y5, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y8, Y6, Y6
+	VMOVUPS Y6, 0(DI)
+	VADDPS Y8, Y7, Y7
+	VMOVUPS Y7, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Y0, Y0
 	VMOVUPS Y0, 0(DI)
 	VADDPS 32(DI), Y1, Y1
@@ -654,8 +914,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX2x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX2x2(SB), NOSPLIT, $0-64
+// func gemmF32AVX2x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX2x2(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -685,6 +945,22 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y4, Y4, Y4
+	VADDPS Y4, Y0, Y0
+	VMOVUPS Y0, 0(DI)
+	VADDPS Y4, Y1, Y1
+	VMOVUPS Y1, 32(DI)
+	ADDQ SI, DI
+	VADDPS Y4, Y2, Y2
+	VMOVUPS Y2, 0(DI)
+	VADDPS Y4, Y3, Y3
+	VMOVUPS Y3, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Y0, Y0
 	VMOVUPS Y0, 0(DI)
 	VADDPS 32(DI), Y1, Y1
@@ -697,8 +973,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF32AVX2x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmF32AVX2x1(SB), NOSPLIT, $0-64
+// func gemmF32AVX2x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmF32AVX2x1(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -723,6 +999,17 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y2, Y2, Y2
+	VADDPS Y2, Y0, Y0
+	VMOVUPS Y0, 0(DI)
+	VADDPS Y2, Y1, Y1
+	VMOVUPS Y1, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Y0, Y0
 	VMOVUPS Y0, 0(DI)
 	VADDPS 32(DI), Y1, Y1
@@ -730,8 +1017,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX2x6(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX2x6(SB), NOSPLIT, $0-64
+// func gemmF64AVX2x6(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX2x6(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -784,6 +1071,42 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y12, Y12, Y12
+	VADDPD Y12, Y0, Y0
+	VMOVUPD Y0, 0(DI)
+	VADDPD Y12, Y1, Y1
+	VMOVUPD Y1, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y12, Y2, Y2
+	VMOVUPD Y2, 0(DI)
+	VADDPD Y12, Y3, Y3
+	VMOVUPD Y3, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y12, Y4, Y4
+	VMOVUPD Y4, 0(DI)
+	VADDPD Y12, Y5, Y5
+	VMOVUPD Y5, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y12, Y6, Y6
+	VMOVUPD Y6, 0(DI)
+	VADDPD Y12, Y7, Y7
+	VMOVUPD Y7, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y12, Y8, Y8
+	VMOVUPD Y8, 0(DI)
+	VADDPD Y12, Y9, Y9
+	VMOVUPD Y9, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y12, Y10, Y10
+	VMOVUPD Y10, 0(DI)
+	VADDPD Y12, Y11, Y11
+	VMOVUPD Y11, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Y0, Y0
 	VMOVUPD Y0, 0(DI)
 	VADDPD 32(DI), Y1, Y1
@@ -816,8 +1139,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX2x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX2x4(SB), NOSPLIT, $0-64
+// func gemmF64AVX2x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX2x4(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -860,6 +1183,32 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y8, Y8, Y8
+	VADDPD Y8, Y0, Y0
+	VMOVUPD Y0, 0(DI)
+	VADDPD Y8, Y1, Y1
+	VMOVUPD Y1, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y8, Y2, Y2
+	VMOVUPD Y2, 0(DI)
+	VADDPD Y8, Y3, Y3
+	VMOVUPD Y3, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y8, Y4, Y4
+	VMOVUPD Y4, 0(DI)
+	VADDPD Y8, Y5, Y5
+	VMOVUPD Y5, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y8, Y6, Y6
+	VMOVUPD Y6, 0(DI)
+	VADDPD Y8, Y7, Y7
+	VMOVUPD Y7, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Y0, Y0
 	VMOVUPD Y0, 0(DI)
 	VADDPD 32(DI), Y1, Y1
@@ -882,8 +1231,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX2x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX2x2(SB), NOSPLIT, $0-64
+// func gemmF64AVX2x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX2x2(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -913,6 +1262,22 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y4, Y4, Y4
+	VADDPD Y4, Y0, Y0
+	VMOVUPD Y0, 0(DI)
+	VADDPD Y4, Y1, Y1
+	VMOVUPD Y1, 32(DI)
+	ADDQ SI, DI
+	VADDPD Y4, Y2, Y2
+	VMOVUPD Y2, 0(DI)
+	VADDPD Y4, Y3, Y3
+	VMOVUPD Y3, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Y0, Y0
 	VMOVUPD Y0, 0(DI)
 	VADDPD 32(DI), Y1, Y1
@@ -925,8 +1290,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmF64AVX2x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int)
-TEXT ·gemmF64AVX2x1(SB), NOSPLIT, $0-64
+// func gemmF64AVX2x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+TEXT ·gemmF64AVX2x1(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -951,6 +1316,17 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VXORPS Y2, Y2, Y2
+	VADDPD Y2, Y0, Y0
+	VMOVUPD Y0, 0(DI)
+	VADDPD Y2, Y1, Y1
+	VMOVUPD Y1, 32(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPD 0(DI), Y0, Y0
 	VMOVUPD Y0, 0(DI)
 	VADDPD 32(DI), Y1, Y1
@@ -958,8 +1334,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmBF16AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmBF16AVX512x8(SB), NOSPLIT, $0-64
+// func gemmBF16AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmBF16AVX512x8(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -1024,6 +1400,52 @@ loop:
 	ADDQ R10, R13
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z16, Z16, Z16
+	VADDPS Z16, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z16, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VADDPS Z16, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z4, Z4
+	VMOVUPS Z4, 0(DI)
+	VADDPS Z16, Z5, Z5
+	VMOVUPS Z5, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z6, Z6
+	VMOVUPS Z6, 0(DI)
+	VADDPS Z16, Z7, Z7
+	VMOVUPS Z7, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z8, Z8
+	VMOVUPS Z8, 0(DI)
+	VADDPS Z16, Z9, Z9
+	VMOVUPS Z9, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z10, Z10
+	VMOVUPS Z10, 0(DI)
+	VADDPS Z16, Z11, Z11
+	VMOVUPS Z11, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z12, Z12
+	VMOVUPS Z12, 0(DI)
+	VADDPS Z16, Z13, Z13
+	VMOVUPS Z13, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z16, Z14, Z14
+	VMOVUPS Z14, 0(DI)
+	VADDPS Z16, Z15, Z15
+	VMOVUPS Z15, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -1066,8 +1488,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmBF16AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmBF16AVX512x4(SB), NOSPLIT, $0-64
+// func gemmBF16AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmBF16AVX512x4(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -1110,6 +1532,32 @@ loop:
 	ADDQ R10, R12
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z8, Z8, Z8
+	VADDPS Z8, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z8, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z8, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VADDPS Z8, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z8, Z4, Z4
+	VMOVUPS Z4, 0(DI)
+	VADDPS Z8, Z5, Z5
+	VMOVUPS Z5, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z8, Z6, Z6
+	VMOVUPS Z6, 0(DI)
+	VADDPS Z8, Z7, Z7
+	VMOVUPS Z7, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -1132,8 +1580,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmBF16AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmBF16AVX512x2(SB), NOSPLIT, $0-64
+// func gemmBF16AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmBF16AVX512x2(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -1163,6 +1611,22 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z4, Z4, Z4
+	VADDPS Z4, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z4, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	ADDQ SI, DI
+	VADDPS Z4, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VADDPS Z4, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1
@@ -1175,8 +1639,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemmBF16AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int)
-TEXT ·gemmBF16AVX512x1(SB), NOSPLIT, $0-64
+// func gemmBF16AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+TEXT ·gemmBF16AVX512x1(SB), NOSPLIT, $0-65
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI
 	MOVQ a+16(FP), R8
@@ -1201,6 +1665,17 @@ loop:
 	ADDQ R10, R8
 	DECQ CX
 	JNZ loop
+	MOVBLZX add+64(FP), AX
+	TESTL AX, AX
+	JNZ add
+	VPXORQ Z2, Z2, Z2
+	VADDPS Z2, Z0, Z0
+	VMOVUPS Z0, 0(DI)
+	VADDPS Z2, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	VZEROUPPER
+	RET
+add:
 	VADDPS 0(DI), Z0, Z0
 	VMOVUPS Z0, 0(DI)
 	VADDPS 64(DI), Z1, Z1

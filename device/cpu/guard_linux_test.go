@@ -72,7 +72,7 @@ func gemmTiles[F real, B comparable](t *testing.T, name tier, tile tileKernel[F]
 	for _, kernel := range tile.rows {
 		for _, k := range []int{1, 2, 3, 7, 16, 33} {
 			for run := range 40 {
-				behind := run%2 == 0
+				behind, add := run%2 == 0, run%8 < 4
 				numbers := fill[F]
 				if run%4 >= 2 {
 					numbers = nearTies[F]
@@ -97,10 +97,13 @@ func gemmTiles[F real, B comparable](t *testing.T, name tier, tile tileKernel[F]
 									sum = F(math.FMA(float64(a[i*ars+q*acs]), float64(b[q*bks+j]), float64(sum)))
 								}
 							}
+							if !add {
+								want[i*ldc+j] = 0
+							}
 							want[i*ldc+j] += sum
 						}
 					}
-					kernel.run(&c[0], ldc, &a[0], ars, acs, &b[0], bks, k)
+					kernel.run(&c[0], ldc, &a[0], ars, acs, &b[0], bks, k, add)
 					for i := range c {
 						if bits(c[i]) != bits(want[i]) {
 							t.Fatalf("%s %T, %d rows, k %d, packed %v: element %d is %v, want %v", name, c[0], mr, k, packed, i, c[i], want[i])

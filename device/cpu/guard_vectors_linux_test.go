@@ -185,16 +185,16 @@ func TestMapVectors(t *testing.T) {
 				}
 				same32(t, what+", slope", y, want)
 
-				c := &[2]float64{r.NormFloat64(), r.NormFloat64()}
-				var lanes, wl [16]float64
-				expLanes(y, x, c, &lanes)
+				row := &rowScratch{c: [2]float64{r.NormFloat64(), r.NormFloat64()}}
+				var wl [16]float64
+				expLanes(y, x, row)
 				for i, v := range x {
-					e := expNear(float64(float64(v)*c[0]) - c[1])
+					e := expNear(float64(float64(v)*row.c[0]) - row.c[1])
 					want[i] = float32(e)
 					wl[i%16] += e
 				}
 				same32(t, what+", row", y, want)
-				sameFloats(t, what+", lanes", lanes[:], wl[:])
+				sameFloats(t, what+", lanes", row.lanes[:], wl[:])
 			}
 		}
 	}

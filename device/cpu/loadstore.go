@@ -91,6 +91,10 @@ func storeHalves(dst []uint16, d tensor.DType, at int, src []float32) int {
 func loadAs[F real, T float32 | float64 | int32 | int64](dst []F, src []T, at, stride int) {
 	if stride == 1 {
 		src = src[at : at+len(dst)]
+		if same, ok := any(src).([]F); ok {
+			copy(dst, same)
+			return
+		}
 		for i := range dst {
 			dst[i] = F(src[i])
 		}
@@ -118,6 +122,10 @@ func store[F real](b []byte, d tensor.DType, at, stride int, src []F) {
 func storeAs[F real, T float32 | float64](dst []T, at, stride int, src []F) {
 	if stride == 1 {
 		dst = dst[at : at+len(src)]
+		if same, ok := any(dst).([]F); ok {
+			copy(same, src)
+			return
+		}
 		for i, x := range src {
 			dst[i] = T(x)
 		}

@@ -121,18 +121,26 @@ func (m *nearMap) gradKernel(out []float32, in *[maxOperands - 1][]float32) {
 const expAtOnce = 1 << 14
 
 // expLanes sets e[i] = exp(c[0] x[i] - c[1]) and adds that to lane i mod 16.
-func expLanes(e, x []float32, c *[2]float64, lanes *[16]float64) {
+func expLanes(e, x []float32, s *rowScratch) {
 	i := 0
 	if run := expRowVectors(active); run != nil {
 		for i+16 <= len(x) {
 			n := min(len(x)-i, expAtOnce) &^ 15
-			run(&e[i], &x[i], c, n, lanes)
+			run(&e[i], &x[i], &s.c, n, &s.lanes)
 			i += n
+		}
+		if rest := copy(s.tail[:], x[i:]); rest > 0 {
+			s.sums = [16]float64{}
+			run(&s.tail[0], &s.tail[0], &s.c, 16, &s.sums)
+			for k := range copy(e[i:], s.tail[:]) {
+				s.lanes[k] += s.sums[k]
+			}
+			return
 		}
 	}
 	for ; i < len(x); i++ {
-		v := expNear(float64(float64(x[i])*c[0]) - c[1])
-		lanes[i%16] += v
+		v := expNear(float64(float64(x[i])*s.c[0]) - s.c[1])
+		s.lanes[i%16] += v
 		e[i] = float32(v)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // work keeps it, so a row has the same bits alone and among others.
 const (
 	kBlock   = 384 // values of k in a block sum
-	colBlock = 256 // columns of a chunk: their panels of b stay in the second-level cache
+	colBlock = 256 // columns that are taken together: their panels of b stay in the second-level cache
 	rowBlock = 96  // rows between two looks at the context
 
 	// chunkWork is how many multiply-adds make a chunk of work at least: large
@@ -26,6 +26,13 @@ const (
 	// packFirst is the number of rows from which b is packed as a whole before
 	// the product, by all threads, and not by each chunk for itself.
 	packFirst = 192
+
+	// heldDepth is the largest k for which a chunk holds what it has packed of a.
+	heldDepth = 8192
+
+	// fairShare is how many chunks a thread should have, so that none waits long
+	// for the last.
+	fairShare = 6
 )
 
 // tileKernel computes tiles of a fixed number of columns and some rows.
@@ -42,11 +49,11 @@ type tileKernel[F real] struct {
 }
 
 // rowKernel adds to a tile of c, whose rows are ldc elements apart, the product
-// of rows of a and columns of b, for k >= 1. Element (i,k) of a is at
+// of rows of a and columns of b, for k >= 1; without add, c is taken for zeros. Element (i,k) of a is at
 // a + i*ars + k*acs; the columns for each k begin at b + k*bks.
 type rowKernel[F real] struct {
 	rows int
-	run  func(c *F, ldc int, a *F, ars, acs int, b *F, bks, k int)
+	run  func(c *F, ldc int, a *F, ars, acs int, b *F, bks, k int, add bool)
 }
 
 // The tiles in Go.
@@ -137,7 +144,8 @@ type gemm[F real] struct {
 	bias      []F // of each column, or of each row where the product is transposed; or nil
 	flip      bool
 
-	pa, pb []F // panels: of a block's rows of a, of its columns of b
+	pa, pb []F // panels: of some rows of a, of a block's columns of b
+	held   []F // of all rows of a block
 	sum    []F // sums of a block, where the result is not F itself
 	edge   []F // a tile that is cut off
 	x      []F // sixteen rows
@@ -213,17 +221,23 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 			return err
 		}
 	}
-	// A chunk is a block of columns and some rows of one product, or several
-	// small products.
-	width := min(n, colBlock)
+	// A chunk is some columns and some rows of one product, or several small
+	// products. Where b is packed, it is all columns if there are rows enough:
+	// then a is packed once.
+	span := min(n, colBlock) // columns
 	height := m
 	if packed != nil {
-		height = roundUp(max(rowBlock, chunkWork/(width*k)), rowBlock)
+		cols := (n + colBlock - 1) / colBlock
+		if want := fairShare * d.threadCount(); k <= heldDepth {
+			parts := min(cols, (want*rowBlock+m-1)/m)
+			span = min(n, (cols+parts-1)/parts*colBlock)
+		}
+		height = roundUp(max(rowBlock, chunkWork/(span*k)), rowBlock)
 	} else if threads := d.threadCount(); batch < 4*threads { // else there are chunks enough
-		height = max(16, chunkWork/(width*max(k, 1))+1, (m+2*threads-1)/(2*threads))
+		height = max(16, chunkWork/(span*max(k, 1))+1, (m+2*threads-1)/(2*threads))
 	}
 	height = min(m, height)
-	rows, cols := (m+height-1)/height, (n+colBlock-1)/colBlock
+	rows, cols := (m+height-1)/height, (n+span-1)/span
 	parts := rows * cols
 	group := 1
 	if parts == 1 {
@@ -237,8 +251,8 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 		for i := chunk * group; i < min((chunk+1)*group, batch*parts); i++ {
 			e, part := i/parts, i%parts
 			p.out, p.a, p.b = om.entry(out, e), am.entry(a, e), bm.entry(b, e)
-			i0, j0 := part/cols*height, part%cols*colBlock
-			p.block(i0, min(i0+height, m), j0, min(j0+colBlock, n))
+			i0, j0 := part/cols*height, part%cols*span
+			p.block(i0, min(i0+height, m), j0, min(j0+span, n))
 		}
 	})
 }
@@ -251,8 +265,21 @@ func (p *gemm[F]) panels(packed []F, j, k0, kn int) []F {
 	return packed[roundUp(p.n, p.tile.cols)*k0+j*kn:]
 }
 
-// block computes the rows i0..i1 and columns j0..j1, at most colBlock, of the result.
+// block computes the rows i0..i1 and columns j0..j1 of the result. Where its
+// columns are more than colBlock, what is packed of a is held for all of them.
 func (p *gemm[F]) block(i0, i1, j0, j1 int) {
+	hold := j1-j0 > colBlock && p.k > 0
+	if need := roundUp(i1-i0, 16) * p.k; hold && cap(p.held) < need {
+		p.held = make([]F, need)
+	}
+	for j := j0; j < j1; j += colBlock {
+		p.columns(i0, i1, j, min(j+colBlock, j1), hold, j == j0)
+	}
+}
+
+// columns computes at most colBlock columns of the rows. With hold, panels of a
+// are in p.held, or are put there.
+func (p *gemm[F]) columns(i0, i1, j0, j1 int, hold, first bool) {
 	// Sums stay in the result itself where it holds them.
 	direct := p.out.dtype == dtypeOf[F]() && p.out.col == 1
 	var c []F
@@ -265,8 +292,12 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 		}
 		c, ldc = p.sum[:(i1-i0)*colBlock], colBlock
 	}
-	for i := range i1 - i0 {
-		clear(c[i*ldc:][:j1-j0])
+	if p.k == 0 {
+		for i := range i1 - i0 {
+			clear(c[i*ldc:][:j1-j0])
+		}
+		p.finish(c, ldc, i0, i1, j0, j1, direct)
+		return
 	}
 	// Columns of b that lie side by side need no packing for few rows.
 	inPlace := p.packed == nil && p.tile.pairs == nil && p.b.dtype == dtypeOf[F]() && p.b.col == 1 && i1-i0 < 16
@@ -284,43 +315,50 @@ func (p *gemm[F]) block(i0, i1, j0, j1 int) {
 		}
 		for i := i0; i < i1 && p.ctx.Err() == nil; i += rowBlock {
 			end := min(i+rowBlock, i1)
+			var held []F
+			if hold {
+				held = p.held[roundUp(i1-i0, 16)*k0+(i-i0)*kn:]
+			}
+			to := c[(i-i0)*ldc:]
 			if whole > 0 {
 				b := elems[F](p.b.bytes)[p.b.at+k0*p.b.row+j0:]
-				p.tiles(c[(i-i0)*ldc:], ldc, i, end, whole, k0, kn, b, p.tile.cols, p.b.row)
+				p.tiles(to, ldc, i, end, whole, k0, kn, b, p.tile.cols, p.b.row, nil, true)
 			}
 			if j0+whole < j1 {
-				p.tiles(c[(i-i0)*ldc+whole:], ldc, i, end, j1-j0-whole, k0, kn, panels, p.tile.cols*kn, p.tile.cols)
+				p.tiles(to[whole:], ldc, i, end, j1-j0-whole, k0, kn, panels, p.tile.cols*kn, p.tile.cols, held, first)
+			}
+			if k0+kn == p.k {
+				p.finish(to, ldc, i, end, j0, j1, direct)
 			}
 		}
 	}
-	if p.bias != nil {
-		p.addBias(c, ldc, i0, i1, j0, j1)
-	}
-	for i := i0; i < i1 && !direct; i++ {
-		store(p.out.bytes, p.out.dtype, p.out.at+i*p.out.row+j0*p.out.col, p.out.col, c[(i-i0)*ldc:][:j1-j0])
-	}
 }
 
-// addBias adds the bias to the sums of a block.
-func (p *gemm[F]) addBias(c []F, ldc, i0, i1, j0, j1 int) {
+// finish adds the bias to sums that are complete and stores them where they are
+// not in the result itself.
+func (p *gemm[F]) finish(c []F, ldc, i0, i1, j0, j1 int, direct bool) {
 	for i := i0; i < i1; i++ {
 		row := c[(i-i0)*ldc:][:j1-j0]
-		if p.flip {
+		switch {
+		case p.bias == nil:
+		case p.flip:
 			for j := range row {
 				row[j] += p.bias[i]
 			}
-			continue
+		default:
+			addTo(row, p.bias[j0:j1])
 		}
-		for j, x := range p.bias[j0:j1] {
-			row[j] += x
+		if !direct {
+			store(p.out.bytes, p.out.dtype, p.out.at+i*p.out.row+j0*p.out.col, p.out.col, row)
 		}
 	}
 }
 
-// tiles adds the block sums over k0..k0+kn of rows i0..i1, at most rowBlock, to
-// c, which begins at their first element. The columns of b are in panels of a
-// tile's width.
-func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel, bks int) {
+// tiles computes the block sums over k0..k0+kn of rows i0..i1, at most rowBlock,
+// and adds them to c, which begins at their first element, unless they are the
+// first. The columns of b are in panels of a tile's width. The rows of a are in
+// held, where there is room for them, once pack has put them there.
+func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel, bks int, held []F, pack bool) {
 	nr := p.tile.cols
 	// A few rows whose elements lie one behind another are read where they are.
 	var a []F
@@ -328,6 +366,7 @@ func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel,
 	if direct {
 		a = elems[F](p.a.bytes)[p.a.at+k0:]
 	}
+	add := k0 > 0
 	kernel := p.tile.rows
 	for i := i0; i < i1; {
 		for kernel[0].rows > i1-i {
@@ -338,26 +377,33 @@ func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel,
 		if mr == 8 && i1-i >= 16 {
 			group = 16
 		}
-		if !direct {
-			p.pack(p.pa[:group*kn], group, p.a, i, i1, k0, kn)
+		pa := p.pa
+		if held != nil {
+			pa = held[(i-i0)*kn:]
+		}
+		if pack && !direct {
+			p.pack(pa[:group*kn], group, p.a, i, i1, k0, kn)
 		}
 		for part := 0; part < group; part += mr {
-			from, ars, acs := &p.pa[part], 1, group
+			from, ars, acs := &pa[part], 1, group
 			if direct {
 				from, ars, acs = &a[i*p.a.row], p.a.row, 1
 			}
 			to := c[(i-i0)*ldc:]
 			for j := 0; j < width; j += nr {
 				if j+nr <= width {
-					run(&to[j], ldc, from, ars, acs, &b[j/nr*panel], bks, kn)
+					run(&to[j], ldc, from, ars, acs, &b[j/nr*panel], bks, kn, add)
 					continue
 				}
 				edge := p.edge[:mr*nr]
-				clear(edge)
-				run(&edge[0], nr, from, ars, acs, &b[j/nr*panel], bks, kn)
+				run(&edge[0], nr, from, ars, acs, &b[j/nr*panel], bks, kn, false)
 				for r := range mr {
-					row := to[r*ldc+j:][:width-j]
-					for q, x := range edge[r*nr:][:len(row)] {
+					row, sums := to[r*ldc+j:][:width-j], edge[r*nr:]
+					if !add {
+						copy(row, sums)
+						continue
+					}
+					for q, x := range sums[:len(row)] {
 						row[q] += x
 					}
 				}
@@ -462,13 +508,16 @@ func (p *gemm[F]) packPairs(panel []F, width int, m matrix, i, have, k0, n int) 
 }
 
 // gemmPortable64 is a tile of one row and four columns in Go.
-func gemmPortable64(c *float64, _ int, a *float64, _, acs int, b *float64, bks, k int) {
+func gemmPortable64(c *float64, _ int, a *float64, _, acs int, b *float64, bks, k int, add bool) {
 	x, bv, to := at(a, (k-1)*acs+1), at(b, (k-1)*bks+4), at(c, 4)
 	var s0, s1, s2, s3 float64
 	for q := range k {
 		y := bv[q*bks : q*bks+4]
 		v := x[q*acs]
 		s0, s1, s2, s3 = math.FMA(v, y[0], s0), math.FMA(v, y[1], s1), math.FMA(v, y[2], s2), math.FMA(v, y[3], s3)
+	}
+	if !add {
+		clear(to)
 	}
 	to[0] += s0
 	to[1] += s1

@@ -290,9 +290,7 @@ func foldAcross[F real](p *reduction, s *scratch, results []float64, base, from,
 			lane = (lane + 1) % lanes
 			switch p.f {
 			case device.Sum, device.Mean:
-				for j, v := range row {
-					a[j] += float64(v)
-				}
+				addWide(a, row)
 			case device.SumSquares, device.MeanSquare:
 				for j, v := range row {
 					a[j] += square(v)

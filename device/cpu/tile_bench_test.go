@@ -16,7 +16,7 @@ func BenchmarkGemmTiles(b *testing.B) {
 			z := make([]float32, kernel.rows*1024)
 			for b.Loop() {
 				for j := range panels * 32 / tile.cols {
-					kernel.run(&z[j*tile.cols], 1024, &x[0], 1, kernel.rows, &y[j*tile.cols*k], tile.cols, k)
+					kernel.run(&z[j*tile.cols], 1024, &x[0], 1, kernel.rows, &y[j*tile.cols*k], tile.cols, k, true)
 				}
 			}
 			b.ReportMetric(2*float64(kernel.rows*panels*32*k)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// gemms are the micro-kernels of the matrix product: to a tile of c they add
-// the product of some rows of a and columns of b, each element in one
+// gemms are the micro-kernels of the matrix product: they set a tile of c to, or
+// add to it, the product of some rows of a and columns of b, each element in one
 // accumulator from 0 over k in order, by fused multiply-adds.
 func gemms() string {
 	t := newText()
@@ -38,7 +38,7 @@ func (t *text) gemm(v isa, e elem, rows int) {
 	scale := fmt.Sprintf("$%d", map[int]int{4: 2, 8: 3}[e.bytes])
 
 	name := fmt.Sprintf("gemm%s%sx%d", e.name, v.name, rows)
-	t.function(name, fmt.Sprintf("func %s(c *%s, ldc int, a *%s, ars, acs int, b *%s, bks, k int)", name, e.goName(), e.goName(), e.goName()), 64)
+	t.function(name, fmt.Sprintf("func %s(c *%s, ldc int, a *%s, ars, acs int, b *%s, bks, k int, add bool)", name, e.goName(), e.goName(), e.goName()), 65)
 	t.op("MOVQ", "c+0(FP)", "DI")
 	t.op("MOVQ", "ldc+8(FP)", "SI")
 	t.op("MOVQ", "a+16(FP)", "R8")
@@ -62,9 +62,10 @@ func (t *text) gemm(v isa, e elem, rows int) {
 	row := func(i int) string {
 		return "(" + base(i) + ")" + []string{"", "(R9*1)", "(R9*2)"}[i%3]
 	}
+	zero := func(r string) { t.op(map[string]string{"Y": "VXORPS", "Z": "VPXORQ"}[v.reg], r, r, r) }
 	for i := range rows {
 		for j := range vectors {
-			t.op(map[string]string{"Y": "VXORPS", "Z": "VPXORQ"}[v.reg], acc(i, j), acc(i, j), acc(i, j))
+			zero(acc(i, j))
 		}
 	}
 	t.label("loop")
@@ -87,18 +88,26 @@ func (t *text) gemm(v isa, e elem, rows int) {
 	}
 	t.op("DECQ", "CX")
 	t.op("JNZ", "loop")
-	for i := range rows {
-		for j := range vectors {
-			at := fmt.Sprintf("%d(DI)", j*v.bytes)
-			t.op("VADD"+e.suffix, at, acc(i, j), acc(i, j))
-			t.op("VMOVU"+e.suffix, acc(i, j), at)
+	end := func(to func(at string, j int) string) {
+		for i := range rows {
+			for j := range vectors {
+				at := fmt.Sprintf("%d(DI)", j*v.bytes)
+				t.op("VADD"+e.suffix, to(at, j), acc(i, j), acc(i, j))
+				t.op("VMOVU"+e.suffix, acc(i, j), at)
+			}
+			if i < rows-1 {
+				t.op("ADDQ", "SI", "DI")
+			}
 		}
-		if i < rows-1 {
-			t.op("ADDQ", "SI", "DI")
-		}
+		t.finish()
 	}
-	t.op("VZEROUPPER")
-	t.op("RET")
+	t.op("MOVBLZX", "add+64(FP)", "AX")
+	t.op("TESTL", "AX", "AX")
+	t.op("JNZ", "add")
+	zero(b(0)) // 0 + -0 is 0, as it is where c was cleared
+	end(func(string, int) string { return b(0) })
+	t.label("add")
+	end(func(at string, _ int) string { return at })
 }
 
 // transpose writes 16 rows of 16n elements as 16n rows of 16.

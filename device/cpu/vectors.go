@@ -1,0 +1,218 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// vectorKernels are loops over rows of float32 in assembly, for multiples of 16
+// elements. The functions below do the rest in Go, and all of it where there is
+// no assembly, with the same bits. A call takes at most rowAtOnce elements.
+type vectorKernels struct {
+	add, sub, mul, div func(out, a, b *float32, n int)
+	addWide            func(sum *float64, x *float32, n int)          // sum += x
+	top                func(x *float32, n int, lanes *[16]float32)    // the larger of each, in lanes by index
+	dot                func(a, b *float32, n int, lanes *[16]float64) // a b, added to lanes by index
+	slope              func(t, p *float32, c *[2]float64, n int)      // t = p (t - c[0]) c[1]
+	scale              func(x *float32, c *float64, n int)            // x = c x
+	// Rows of n elements, stride bytes apart, as float32 one behind another.
+	widenBF16, widenF16, widenF32 func(to *float32, from unsafe.Pointer, stride, rows, n int)
+}
+
+// rowAtOnce bounds the elements of one call, to well under 100 microseconds.
+const rowAtOnce = 1 << 14
+
+// vectorsFor is x as float32 and the kernels of the tier; nil where there are none for F.
+func vectorsFor[F real](x []F) ([]float32, *vectorKernels) {
+	if y, ok := any(x).([]float32); ok {
+		return y, vectorKernelsOf(active)
+	}
+	return nil, nil
+}
+
+// rowOp is the kernel of an arithmetic operation on float32, nil if there is none.
+func (k *vectorKernels) rowOp(f device.Binary) func(out, a, b *float32, n int) {
+	if k == nil {
+		return nil
+	}
+	switch f {
+	case device.Add:
+		return k.add
+	case device.Sub:
+		return k.sub
+	case device.Mul:
+		return k.mul
+	case device.Div:
+		return k.div
+	}
+	return nil
+}
+
+// binary32 is binary for float32.
+func binary32(f device.Binary) kernel[float32] {
+	rest := binary[float32](f)
+	run := vectorKernelsOf(active).rowOp(f)
+	if run == nil {
+		return rest
+	}
+	return func(out []float32, in *[maxOperands - 1][]float32) {
+		a, b := in[0][:len(out)], in[1][:len(out)]
+		done := len(out) &^ 15 // a tile at most
+		if done > 0 {
+			run(&out[0], &a[0], &b[0], done)
+		}
+		if done < len(out) {
+			in[0], in[1] = a[done:], b[done:]
+			rest(out[done:], in)
+		}
+	}
+}
+
+// addTo: y += x.
+func addTo[F real](y, x []F) {
+	x = x[:len(y)]
+	done := 0
+	if a, k := vectorsFor(y); k != nil {
+		b, _ := vectorsFor(x)
+		for n := 0; done < len(y)&^15; done += n {
+			n = min(rowAtOnce, len(y)&^15-done)
+			k.add(&a[done], &a[done], &b[done], n)
+		}
+	}
+	for i, v := range x[done:] {
+		y[done+i] += v
+	}
+}
+
+// addWide: sum += x.
+func addWide[F real](sum []float64, x []F) {
+	sum = sum[:len(x)]
+	done := 0
+	if a, k := vectorsFor(x); k != nil {
+		for n := 0; done < len(x)&^15; done += n {
+			n = min(rowAtOnce, len(x)&^15-done)
+			k.addWide(&sum[done], &a[done], n)
+		}
+	}
+	for i, v := range x[done:] {
+		sum[done+i] += float64(v)
+	}
+}
+
+// rowScratch is memory of the functions that follow: what a kernel gets by
+// pointer must not be on the stack.
+type rowScratch struct {
+	c     [2]float64
+	lanes [16]float64
+	tops  [16]float32
+	tail  [16]float32
+	sums  [16]float64 // of the tail
+}
+
+// topOf is the largest of x that is a number, -Inf where none is.
+func topOf[F real](s *rowScratch, x []F) float64 {
+	done, best := 0, math.Inf(-1)
+	if a, k := vectorsFor(x); k != nil && len(x) >= 16 {
+		for i := range s.tops {
+			s.tops[i] = float32(best)
+		}
+		for n := 0; done < len(x)&^15; done += n {
+			n = min(rowAtOnce, len(x)&^15-done)
+			k.top(&a[done], n, &s.tops)
+		}
+		for _, v := range s.tops {
+			best = max(best, float64(v))
+		}
+	}
+	most := F(best)
+	for _, v := range x[done:] {
+		if v > most {
+			most = v
+		}
+	}
+	return float64(most)
+}
+
+// dotWide is the sum of a b, each product in float64, in sixteen lanes by index.
+func dotWide[F real](s *rowScratch, a, b []F) float64 {
+	b = b[:len(a)]
+	s.lanes = [16]float64{}
+	done := 0
+	if x, k := vectorsFor(a); k != nil {
+		y, _ := vectorsFor(b)
+		for n := 0; done < len(x)&^15; done += n {
+			n = min(rowAtOnce, len(x)&^15-done)
+			k.dot(&x[done], &y[done], n, &s.lanes)
+		}
+	}
+	for i, v := range a[done:] {
+		s.lanes[i%16] += float64(float64(v) * float64(b[done+i]))
+	}
+	return joinLanes(s.lanes[:])
+}
+
+// softmaxSlope: t = p (t - mean) scale, in float64.
+func softmaxSlope[F real](s *rowScratch, t, p []F, mean, scale float64) {
+	p = p[:len(t)]
+	done := 0
+	if x, k := vectorsFor(t); k != nil {
+		y, _ := vectorsFor(p)
+		s.c = [2]float64{mean, scale}
+		for n := 0; done < len(x)&^15; done += n {
+			n = min(rowAtOnce, len(x)&^15-done)
+			k.slope(&x[done], &y[done], &s.c, n)
+		}
+	}
+	for i, x := range t[done:] {
+		t[done+i] = F(float64(float64(p[done+i])*(float64(x)-mean)) * scale)
+	}
+}
+
+// scaleBy: x = c x, in float64.
+func scaleBy[F real](s *rowScratch, x []F, c float64) {
+	done := 0
+	if a, k := vectorsFor(x); k != nil {
+		s.c[0] = c
+		for n := 0; done < len(x)&^15; done += n {
+			n = min(rowAtOnce, len(x)&^15-done)
+			k.scale(&a[done], &s.c[0], n)
+		}
+	}
+	for i, v := range x[done:] {
+		x[done+i] = F(float64(v) * c)
+	}
+}
+
+// rowsOf is the kernel that reads rows of a dtype, nil if there is none.
+func (k *vectorKernels) rowsOf(d tensor.DType) func(to *float32, from unsafe.Pointer, stride, rows, n int) {
+	if k == nil {
+		return nil
+	}
+	switch d {
+	case tensor.BFloat16:
+		return k.widenBF16
+	case tensor.Float16:
+		return k.widenF16
+	case tensor.Float32:
+		return k.widenF32
+	}
+	return nil
+}
+
+// loadRows reads n rows of width elements one behind another, as load does; rows
+// begin stride elements apart in b, and elements of a row lie inner apart.
+func loadRows[F real](dst []F, b []byte, d tensor.DType, at, stride, inner, n, width int) {
+	to, k := vectorsFor(dst)
+	if run := k.rowsOf(d); run != nil && inner == 1 && width > 0 && width%16 == 0 {
+		for i, most := 0, max(1, rowAtOnce/width); i < n; i += most {
+			run(&to[i*width], unsafe.Pointer(&b[(at+i*stride)*d.Size()]), stride*d.Size(), min(most, n-i), width)
+		}
+		return
+	}
+	for i := range n {
+		load(dst[i*width:(i+1)*width], b, d, at+i*stride, inner)
+	}
+}

@@ -1,0 +1,89 @@
+package cpu
+
+import "unsafe"
+
+// Rows of float32 in assembly; see internal/asmgen.
+
+//go:noescape
+func rowAddAVX512(out, a, b *float32, n int)
+
+//go:noescape
+func rowSubAVX512(out, a, b *float32, n int)
+
+//go:noescape
+func rowMulAVX512(out, a, b *float32, n int)
+
+//go:noescape
+func rowDivAVX512(out, a, b *float32, n int)
+
+//go:noescape
+func topAVX512(x *float32, n int, lanes *[16]float32)
+
+//go:noescape
+func dotRowAVX512(a, b *float32, n int, lanes *[16]float64)
+
+//go:noescape
+func slopeRowAVX512(t, p *float32, c *[2]float64, n int)
+
+//go:noescape
+func scaleRowAVX512(x *float32, c *float64, n int)
+
+//go:noescape
+func widenRowsBF16AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func widenRowsF16AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func widenRowsF32AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func rowAddAVX2(out, a, b *float32, n int)
+
+//go:noescape
+func rowSubAVX2(out, a, b *float32, n int)
+
+//go:noescape
+func rowMulAVX2(out, a, b *float32, n int)
+
+//go:noescape
+func rowDivAVX2(out, a, b *float32, n int)
+
+//go:noescape
+func topAVX2(x *float32, n int, lanes *[16]float32)
+
+//go:noescape
+func dotRowAVX2(a, b *float32, n int, lanes *[16]float64)
+
+//go:noescape
+func slopeRowAVX2(t, p *float32, c *[2]float64, n int)
+
+//go:noescape
+func scaleRowAVX2(x *float32, c *float64, n int)
+
+//go:noescape
+func widenRowsBF16AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func widenRowsF16AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func widenRowsF32AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
+
+var (
+	vectorsAVX512 = &vectorKernels{rowAddAVX512, rowSubAVX512, rowMulAVX512, rowDivAVX512, quickaddAVX512, topAVX512, dotRowAVX512, slopeRowAVX512, scaleRowAVX512,
+		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512}
+	vectorsAVX2 = &vectorKernels{rowAddAVX2, rowSubAVX2, rowMulAVX2, rowDivAVX2, quickaddAVX2, topAVX2, dotRowAVX2, slopeRowAVX2, scaleRowAVX2,
+		widenRowsBF16AVX2, widenRowsF16AVX2, widenRowsF32AVX2}
+)
+
+// vectorKernelsOf are the rows of a tier in assembly; nil: there are none.
+func vectorKernelsOf(t tier) *vectorKernels {
+	switch t {
+	case avx512:
+		return vectorsAVX512
+	case avx2:
+		return vectorsAVX2
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import "fmt"
+
+// vectors are small loops over rows of float32, n being a multiple of 16: what
+// elementwise operations, reductions and attention do to a row.
+func vectors() string {
+	t := newText()
+	for _, v := range []isa{avx512, avx2} {
+		q := quick{t, v}
+		for _, f := range []string{"ADD", "SUB", "MUL", "DIV"} {
+			q.binary(f)
+		}
+		q.topRow()
+		q.dotRow()
+		q.slopeRow()
+		q.scaleRow()
+		for _, r := range []row{{"BF16", 2}, {"F16", 2}, {"F32", 4}} {
+			q.widenRows(r)
+		}
+	}
+	return t.String()
+}
+
+// whole unrolls body over the vectors of sixteen float32.
+func (q quick) whole(body func(i int)) {
+	for i := range 16 / q.lanes() {
+		body(i)
+	}
+}
+
+func at(reg string, off int) string { return fmt.Sprintf("%d(%s)", off, reg) }
+
+// binary sets out to an operation on a and b.
+func (q quick) binary(f string) {
+	name := "row" + f[:1] + map[string]string{"ADD": "dd", "SUB": "ub", "MUL": "ul", "DIV": "iv"}[f] + q.name
+	q.begin(name, "(out, a, b *float32, n int)", 32, "out+0(FP)", "DI", "a+8(FP)", "SI", "b+16(FP)", "DX", "n+24(FP)", "CX")
+	q.label("loop")
+	q.whole(func(i int) { q.op("VMOVUPS", at("SI", i*q.bytes), q.r(i)) })
+	q.whole(func(i int) { q.op("V"+f+"PS", at("DX", i*q.bytes), q.r(i), q.r(i)) })
+	q.whole(func(i int) { q.op("VMOVUPS", q.r(i), at("DI", i*q.bytes)) })
+	q.step16([]string{"SI", "DX", "DI"}, nil)
+	q.finish()
+}
+
+// topRow sets sixteen lanes by index to x where that is larger; a NaN is not.
+func (q quick) topRow() {
+	q.begin("top"+q.name, "(x *float32, n int, lanes *[16]float32)", 24, "x+0(FP)", "SI", "n+8(FP)", "CX", "lanes+16(FP)", "DX")
+	q.whole(func(i int) { q.op("VMOVUPS", at("DX", i*q.bytes), q.r(i)) })
+	q.label("loop")
+	q.whole(func(i int) {
+		q.op("VMOVUPS", at("SI", i*q.bytes), q.r(4+i))
+		q.op("VMAXPS", q.r(i), q.r(4+i), q.r(i)) // x > lane ? x : lane
+	})
+	q.step16([]string{"SI"}, nil)
+	q.whole(func(i int) { q.op("VMOVUPS", q.r(i), at("DX", i*q.bytes)) })
+	q.finish()
+}
+
+// dotRow adds a b, exact in float64, to sixteen lanes by index.
+func (q quick) dotRow() {
+	q.begin("dotRow"+q.name, "(a, b *float32, n int, lanes *[16]float64)", 32, "a+0(FP)", "SI", "b+8(FP)", "DX", "n+16(FP)", "CX", "lanes+24(FP)", "DI")
+	q.each(func(i int) { q.op("VMOVUPD", q.wide("DI", i), q.r(4+i)) })
+	q.label("loop")
+	q.each(func(i int) {
+		q.op("VCVTPS2PD", q.single("SI", i), q.r(0))
+		q.op("VCVTPS2PD", q.single("DX", i), q.r(1))
+		q.op("VFMADD231PD", q.r(0), q.r(1), q.r(4+i))
+	})
+	q.step16([]string{"SI", "DX"}, nil)
+	q.each(func(i int) { q.op("VMOVUPD", q.r(4+i), q.wide("DI", i)) })
+	q.finish()
+}
+
+// slopeRow sets t to p (t - c[0]) c[1].
+func (q quick) slopeRow() {
+	q.begin("slopeRow"+q.name, "(t, p *float32, c *[2]float64, n int)", 32, "t+0(FP)", "DI", "p+8(FP)", "SI", "c+16(FP)", "BX", "n+24(FP)", "CX")
+	q.op("VBROADCASTSD", "(BX)", q.r(6))
+	q.op("VBROADCASTSD", "8(BX)", q.r(7))
+	q.label("loop")
+	q.each(func(i int) {
+		q.op("VCVTPS2PD", q.single("DI", i), q.r(0))
+		q.op("VCVTPS2PD", q.single("SI", i), q.r(1))
+		q.op("VSUBPD", q.r(6), q.r(0), q.r(0))
+		q.op("VMULPD", q.r(1), q.r(0), q.r(0))
+		q.op("VMULPD", q.r(7), q.r(0), q.r(0))
+		q.toFloat32(0)
+		q.op("VMOVUPS", q.halfReg(0), q.single("DI", i))
+	})
+	q.step16([]string{"DI", "SI"}, nil)
+	q.finish()
+}
+
+// scaleRow sets x to c x, in float64.
+func (q quick) scaleRow() {
+	q.begin("scaleRow"+q.name, "(x *float32, c *float64, n int)", 24, "x+0(FP)", "DI", "c+8(FP)", "BX", "n+16(FP)", "CX")
+	q.op("VBROADCASTSD", "(BX)", q.r(7))
+	q.label("loop")
+	q.each(func(i int) {
+		q.op("VCVTPS2PD", q.single("DI", i), q.r(0))
+		q.op("VMULPD", q.r(7), q.r(0), q.r(0))
+		q.toFloat32(0)
+		q.op("VMOVUPS", q.halfReg(0), q.single("DI", i))
+	})
+	q.step16([]string{"DI"}, nil)
+	q.finish()
+}
+
+// aheadRows is how far ahead of the row that is read another is fetched.
+const aheadRows = 8
+
+// widenRows reads rows of n elements that lie stride bytes apart as float32, one
+// behind another, and fetches those that follow.
+func (q quick) widenRows(r row) {
+	q.begin("widenRows"+r.name+q.name, "(to *float32, from unsafe.Pointer, stride, rows, n int)", 40,
+		"to+0(FP)", "DI", "from+8(FP)", "R8", "stride+16(FP)", "R9", "rows+24(FP)", "R10", "n+32(FP)", "R11")
+	q.op("LEAQ", fmt.Sprintf("(R8)(R9*%d)", aheadRows), "R12")
+	q.label("row")
+	q.op("MOVQ", "R8", "SI")
+	q.op("MOVQ", "R12", "DX")
+	q.op("MOVQ", "R11", "CX")
+	q.label("loop")
+	q.op("PREFETCHT0", "(DX)")
+	q.whole(func(i int) {
+		if r.bytes == 4 {
+			q.op("VMOVUPS", at("SI", i*q.bytes), q.r(i))
+		} else {
+			q.load(r, "(SI)", i*q.bytes/2, i)
+		}
+		q.op("VMOVUPS", q.r(i), at("DI", i*q.bytes))
+	})
+	q.op("ADDQ", fmt.Sprintf("$%d", 16*r.bytes), "SI")
+	q.op("ADDQ", fmt.Sprintf("$%d", 16*r.bytes), "DX")
+	q.op("ADDQ", "$64", "DI")
+	q.again()
+	q.op("ADDQ", "R9", "R8")
+	q.op("ADDQ", "R9", "R12")
+	q.op("DECQ", "R10")
+	q.op("JNZ", "row")
+	q.finish()
+}
