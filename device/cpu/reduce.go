@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -39,6 +40,15 @@ type reduction struct {
 	chunks  int   // of R
 	across  bool  // go along the outputs rather than along the elements of one
 }
+
+// folding is one worker's memory.
+type folding struct {
+	scratch
+	results [columns]float64
+	acc     [lanes][columns]float64
+}
+
+var folds = sync.Pool{New: func() any { return new(folding) }}
 
 func reduce[F real](ctx context.Context, d *Device, f device.Reduction, out, x *tensor.Tensor) error {
 	p := reduction{f: f, kept: &loop{}, reduced: &loop{}}
@@ -84,18 +94,17 @@ func reduce[F real](ctx context.Context, d *Device, f device.Reduction, out, x *
 	err := d.run(ctx, units*p.chunks, func(unit int) {
 		first, chunk := unit%units*per, unit/units
 		from, to := chunk*reduceChunk, min((chunk+1)*reduceChunk, p.count)
-		s := scratches.Get().(*scratch)
-		defer scratches.Put(s)
-		var results [columns]float64
+		s := folds.Get().(*folding)
+		defer folds.Put(s)
 		c := p.kept.from(first, first+per)
 		done := first
 		for n, at := c.next(columns); n > 0; n, at = c.next(columns) {
-			r := results[:n]
+			r := s.results[:n]
 			if p.across {
 				foldAcross[F](&p, s, r, at[0], from, to)
 			} else {
 				for j := range r {
-					r[j] = foldAlong[F](&p, s, at[0]+j*p.kept.inner(0), from, to)
+					r[j] = foldAlong[F](&p, &s.scratch, at[0]+j*p.kept.inner(0), from, to)
 				}
 			}
 			if partial != nil {
@@ -108,11 +117,12 @@ func reduce[F real](ctx context.Context, d *Device, f device.Reduction, out, x *
 	})
 	if err == nil && partial != nil {
 		err = d.run(ctx, (outputs+columns-1)/columns, func(unit int) {
-			var results [columns]float64
+			s := folds.Get().(*folding)
+			defer folds.Put(s)
 			first := unit * columns
 			c := p.kept.from(first, first+columns)
 			for n, at := c.next(columns); n > 0; n, at = c.next(columns) {
-				r := results[:n]
+				r := s.results[:n]
 				copy(r, partial[first:])
 				for chunk := 1; chunk < p.chunks; chunk++ {
 					for j, v := range partial[chunk*outputs+first:][:n] {
@@ -269,14 +279,12 @@ func value[F real](f device.Reduction, x F) float64 {
 
 // foldAcross folds elements from..to-1 of neighbouring outputs, the first of
 // which begins at base.
-func foldAcross[F real](p *reduction, s *scratch, results []float64, base, from, to int) {
-	var acc [lanes][columns]float64
+func foldAcross[F real](p *reduction, s *folding, results []float64, base, from, to int) {
+	acc := &s.acc
 	used := min(lanes, to-from) // the others stay as they start
-	if p.f == device.Max || p.f == device.Min {
-		for i := range acc {
-			for j := range results {
-				acc[i][j] = start(p.f)
-			}
+	for i := range acc {
+		for j := range results {
+			acc[i][j] = start(p.f)
 		}
 	}
 	x := &p.kept.operand[0]
@@ -285,7 +293,7 @@ func foldAcross[F real](p *reduction, s *scratch, results []float64, base, from,
 	c := p.reduced.from(from, to)
 	for k, at := c.next(to - from); k > 0; k, at = c.next(to - from) {
 		for r := range k {
-			row := widened(x, tileOf[F](s, 0), n, base+at[0]+r*p.reduced.inner(0), stride)
+			row := widened(x, tileOf[F](&s.scratch, 0), n, base+at[0]+r*p.reduced.inner(0), stride)
 			a := acc[lane][:len(row)]
 			lane = (lane + 1) % lanes
 			switch p.f {
