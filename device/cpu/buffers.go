@@ -14,8 +14,9 @@ import (
 )
 
 // buffers keeps freed memory for the next allocation of the same size class,
-// because fresh memory costs a page fault for every 4 KiB. It never keeps more
-// than was once in use at the same time.
+// because fresh memory costs a page fault for every 4 KiB. What it keeps and
+// what is in use are together never more than 5/4 of what was once in use at the
+// same time: less, and a training step would never find all its sizes.
 type buffers struct {
 	mu     sync.Mutex
 	free   map[int][][]byte                  // by size class
@@ -70,9 +71,9 @@ func (d *Device) Alloc(n int) (tensor.Memory, error) {
 		b.mu.Unlock()
 		return h, nil
 	}
-	// Make room for the new memory under the peak: drop what lies about in other sizes.
+	// Make room for the new memory under the bound: drop what lies about in other sizes.
 	for c := range b.free {
-		for len(b.free[c]) > 0 && b.inUse+b.cached > b.peak {
+		for len(b.free[c]) > 0 && b.inUse+b.cached > b.peak+b.peak/4 {
 			b.free[c] = b.free[c][:len(b.free[c])-1]
 			b.cached -= c
 		}

@@ -75,8 +75,8 @@ func TestFreeReuses(t *testing.T) {
 
 type hollow2 struct{ strange }
 
-// However sizes follow each other, no more is kept than was once in use, and
-// the heap does not grow.
+// However sizes follow each other, no more than a quarter is kept beside what was
+// once in use, and the heap does not grow.
 func TestBuffersAreBounded(t *testing.T) {
 	d := newDevice(t, 1)
 	r := rand.New(rand.NewPCG(5, 1))
@@ -91,8 +91,8 @@ func TestBuffersAreBounded(t *testing.T) {
 		}
 		held = append(held, must[tensor.Memory](t)(d.Alloc(1+r.IntN(1<<(4+r.IntN(14))))))
 		inUse, peak, cached := d.Memory()
-		if inUse+cached > peak || inUse <= 0 {
-			t.Fatalf("step %d: %d in use and %d kept are more than the peak %d", i, inUse, cached, peak)
+		if inUse+cached > peak+peak/4 || inUse <= 0 {
+			t.Fatalf("step %d: %d in use and %d kept are more than 5/4 of the peak %d", i, inUse, cached, peak)
 		}
 	}
 	for _, m := range held {

@@ -2,19 +2,37 @@ package cpu
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // workers is a set of goroutines that live as long as their device. The caller
 // of run always works too, so that a job is done even if no worker is free,
 // and GOMAXPROCS=1 cannot hang.
+//
+// Waking a goroutine costs more than many a kernel. So a worker that has done a
+// job watches its box for a while before it sleeps, and so does a caller who has
+// to wait for the others.
 type workers struct {
 	threads int
-	jobs    chan *job
+	jobs    chan *job // to workers that sleep
+	boxes   []box     // to those that watch
 	quit    chan struct{}
 	once    sync.Once
 }
+
+// box holds nil, or watched while a worker looks at it, or a job for that worker.
+type box struct {
+	atomic.Pointer[job]
+	_ [56]byte // on a cache line of its own
+}
+
+var watched = new(job)
+
+// watchFor is how long a worker without a job keeps its processor.
+const watchFor = 200 * time.Microsecond
 
 // job is a number of chunks to be done by whoever comes.
 type job struct {
@@ -23,13 +41,14 @@ type job struct {
 	chunks int64
 	next   atomic.Int64
 	do     func(chunk int)
+	helped atomic.Int64 // workers that are not done
 	wg     sync.WaitGroup
 }
 
 func startWorkers(threads int) *workers {
-	w := &workers{threads: threads, jobs: make(chan *job), quit: make(chan struct{})}
-	for range threads - 1 {
-		go w.serve()
+	w := &workers{threads: threads, jobs: make(chan *job), boxes: make([]box, threads-1), quit: make(chan struct{})}
+	for i := range w.boxes {
+		go w.serve(&w.boxes[i])
 	}
 	return w
 }
@@ -44,14 +63,44 @@ func (w *workers) count() int {
 
 func (w *workers) stop() { w.once.Do(func() { close(w.quit) }) }
 
-func (w *workers) serve() {
+func (w *workers) serve(b *box) {
 	for {
 		select {
 		case j := <-w.jobs:
-			j.work()
-			j.wg.Done()
+			for j != nil {
+				j.work()
+				j.helped.Add(-1)
+				j.wg.Done()
+				j = b.watch()
+			}
 		case <-w.quit:
 			return
+		}
+	}
+}
+
+// watch waits for a job in the box, and gives nil if none comes in time.
+func (b *box) watch() *job {
+	b.Store(watched)
+	spin(func() bool { return b.Load() != watched })
+	if b.CompareAndSwap(watched, nil) {
+		return nil
+	}
+	return b.Swap(nil)
+}
+
+// spin waits until done, though no longer than watchFor. Where goroutines share
+// one processor it does not wait at all.
+func spin(done func() bool) {
+	if runtime.GOMAXPROCS(0) == 1 {
+		return
+	}
+	for start := time.Now(); time.Since(start) < watchFor; {
+		for range 16 {
+			if done() {
+				return
+			}
+			pause()
 		}
 	}
 }
@@ -87,17 +136,33 @@ func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error
 		return ctx.Err()
 	}
 	j := &job{ctx: ctx, done: ctx.Done(), chunks: int64(chunks), do: do}
-	for range min(w.count(), chunks) - 1 {
-		j.wg.Add(1)
+	w.offer(j, min(w.count(), chunks)-1)
+	j.work()
+	spin(func() bool { return j.helped.Load() == 0 })
+	j.wg.Wait()
+	return ctx.Err()
+}
+
+// offer gives the job to so many workers, or as many as are free.
+func (w *workers) offer(j *job, helpers int) {
+	if helpers == 0 {
+		return
+	}
+	j.wg.Add(helpers)
+	j.helped.Add(int64(helpers))
+	for i := range w.boxes {
+		if b := &w.boxes[i]; helpers > 0 && b.Load() == watched && b.CompareAndSwap(watched, j) {
+			helpers--
+		}
+	}
+	for ; helpers > 0; helpers-- {
 		select {
 		case w.jobs <- j:
 			continue
 		default: // every worker is busy with other callers' jobs
 		}
-		j.wg.Done()
 		break
 	}
-	j.work()
-	j.wg.Wait()
-	return ctx.Err()
+	j.wg.Add(-helpers)
+	j.helped.Add(int64(-helpers))
 }

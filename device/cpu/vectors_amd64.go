@@ -70,6 +70,9 @@ func widenRowsF16AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 //go:noescape
 func widenRowsF32AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 
+// pause leaves the core to its other thread for some cycles.
+func pause()
+
 var (
 	vectorsAVX512 = &vectorKernels{rowAddAVX512, rowSubAVX512, rowMulAVX512, rowDivAVX512, quickaddAVX512, topAVX512, dotRowAVX512, slopeRowAVX512, scaleRowAVX512,
 		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512}

@@ -552,3 +552,15 @@ loop:
 	JNZ row
 	VZEROUPPER
 	RET
+
+// func pause()
+TEXT ·pause(SB), NOSPLIT, $0-0
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	RET

@@ -19,6 +19,11 @@ func vectors() string {
 			q.widenRows(r)
 		}
 	}
+	t.function("pause", "func pause()", 0)
+	for range 8 {
+		t.op("PAUSE")
+	}
+	t.op("RET")
 	return t.String()
 }
 
