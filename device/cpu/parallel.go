@@ -71,7 +71,7 @@ func (w *workers) serve(b *box) {
 				j.work()
 				j.helped.Add(-1)
 				j.wg.Done()
-				j = b.watch()
+				j = w.watch(b)
 			}
 		case <-w.quit:
 			return
@@ -80,19 +80,19 @@ func (w *workers) serve(b *box) {
 }
 
 // watch waits for a job in the box, and gives nil if none comes in time.
-func (b *box) watch() *job {
+func (w *workers) watch(b *box) *job {
 	b.Store(watched)
-	spin(func() bool { return b.Load() != watched })
+	w.spin(func() bool { return b.Load() != watched })
 	if b.CompareAndSwap(watched, nil) {
 		return nil
 	}
 	return b.Swap(nil)
 }
 
-// spin waits until done, though no longer than watchFor. Where goroutines share
-// one processor it does not wait at all.
-func spin(done func() bool) {
-	if runtime.GOMAXPROCS(0) == 1 {
+// spin waits until done, though no longer than watchFor. Where there are not
+// processors enough for all threads it does not wait at all.
+func (w *workers) spin(done func() bool) {
+	if w.count() > runtime.GOMAXPROCS(0) {
 		return
 	}
 	for start := time.Now(); time.Since(start) < watchFor; {
@@ -138,7 +138,7 @@ func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error
 	j := &job{ctx: ctx, done: ctx.Done(), chunks: int64(chunks), do: do}
 	w.offer(j, min(w.count(), chunks)-1)
 	j.work()
-	spin(func() bool { return j.helped.Load() == 0 })
+	w.spin(func() bool { return j.helped.Load() == 0 })
 	j.wg.Wait()
 	return ctx.Err()
 }
