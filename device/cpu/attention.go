@@ -156,9 +156,7 @@ func loadHead[F real](dst []F, h *heads, b, head, row, n, width int) {
 }
 
 func storeHead[F real](h *heads, b, head, row, n, width int, src []F, ld int) {
-	for i := range n {
-		store(h.bytes, h.dtype, h.at(b, head, row+i), h.stride[3], src[i*ld:][:width])
-	}
+	storeRows(h.bytes, h.dtype, h.at(b, head, row), h.stride[2], h.stride[3], n, width, src, ld)
 }
 
 // columns packs the n rows of x, each of k numbers, as the columns of an operand b.

@@ -337,20 +337,18 @@ func (p *gemm[F]) columns(i0, i1, j0, j1 int, hold, first bool) {
 // finish adds the bias to sums that are complete and stores them where they are
 // not in the result itself.
 func (p *gemm[F]) finish(c []F, ldc, i0, i1, j0, j1 int, direct bool) {
-	for i := i0; i < i1; i++ {
+	for i := i0; i < i1 && p.bias != nil; i++ {
 		row := c[(i-i0)*ldc:][:j1-j0]
-		switch {
-		case p.bias == nil:
-		case p.flip:
-			for j := range row {
-				row[j] += p.bias[i]
-			}
-		default:
+		if !p.flip {
 			addTo(row, p.bias[j0:j1])
+			continue
 		}
-		if !direct {
-			store(p.out.bytes, p.out.dtype, p.out.at+i*p.out.row+j0*p.out.col, p.out.col, row)
+		for j := range row {
+			row[j] += p.bias[i]
 		}
+	}
+	if !direct {
+		storeRows(p.out.bytes, p.out.dtype, p.out.at+i0*p.out.row+j0*p.out.col, p.out.row, p.out.col, i1-i0, j1-j0, c, ldc)
 	}
 }
 
@@ -435,6 +433,10 @@ func (p *gemm[F]) pack(panel []F, width int, m matrix, i, end, k0, n int) {
 		at := m.at + i + k0*m.col
 		if same && have == width && width%16 == 0 && p.tile.copy != nil {
 			p.tile.copy(&panel[0], width, &elems[F](m.bytes)[at], m.col, n, width/16)
+			return
+		}
+		if have == width {
+			loadRows(panel, m.bytes, m.dtype, at, m.col, 1, n, width)
 			return
 		}
 		for k := range n {

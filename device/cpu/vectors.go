@@ -20,6 +20,8 @@ type vectorKernels struct {
 	scale              func(x *float32, c *float64, n int)            // x = c x
 	// Rows of n elements, stride bytes apart, as float32 one behind another.
 	widenBF16, widenF16, widenF32 func(to *float32, from unsafe.Pointer, stride, rows, n int)
+	// The other way round, from rows ld elements apart; n is a multiple of 32.
+	narrowBF16, narrowF16 func(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
 }
 
 // rowAtOnce bounds the elements of one call, to well under 100 microseconds.
@@ -214,5 +216,30 @@ func loadRows[F real](dst []F, b []byte, d tensor.DType, at, stride, inner, n, w
 	}
 	for i := range n {
 		load(dst[i*width:(i+1)*width], b, d, at+i*stride, inner)
+	}
+}
+
+// storeRows stores n rows of width elements, ld apart in src, as store does; in b
+// rows begin stride elements apart, and elements of a row lie inner apart.
+func storeRows[F real](b []byte, d tensor.DType, at, stride, inner, n, width int, src []F, ld int) {
+	done := 0 // columns
+	if from, k := vectorsFor(src); k != nil && inner == 1 && d.Size() == 2 && n > 0 && width >= 32 {
+		run := k.narrowF16
+		if d == tensor.BFloat16 {
+			run = k.narrowBF16
+		}
+		done = width &^ 31
+		for j, wide := 0, 0; j < done; j += wide {
+			wide = min(rowAtOnce, done-j)
+			for i, most := 0, max(1, rowAtOnce/wide); i < n; i += most {
+				run(unsafe.Pointer(&b[(at+i*stride+j)*2]), stride*2, &from[i*ld+j], ld, min(most, n-i), wide)
+			}
+		}
+		if done == width {
+			return
+		}
+	}
+	for i := range n {
+		store(b, d, at+i*stride+done*inner, inner, src[i*ld+done:][:width-done])
 	}
 }

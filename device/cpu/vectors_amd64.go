@@ -35,6 +35,12 @@ func widenRowsBF16AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
 func widenRowsF16AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
 
 //go:noescape
+func narrowRowsBF16AVX512(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
+
+//go:noescape
+func narrowRowsF16AVX512(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
+
+//go:noescape
 func widenRowsF32AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
 
 //go:noescape
@@ -68,6 +74,12 @@ func widenRowsBF16AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 func widenRowsF16AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 
 //go:noescape
+func narrowRowsBF16AVX2(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
+
+//go:noescape
+func narrowRowsF16AVX2(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
+
+//go:noescape
 func widenRowsF32AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 
 // pause leaves the core to its other thread for some cycles.
@@ -75,9 +87,9 @@ func pause()
 
 var (
 	vectorsAVX512 = &vectorKernels{rowAddAVX512, rowSubAVX512, rowMulAVX512, rowDivAVX512, quickaddAVX512, topAVX512, dotRowAVX512, slopeRowAVX512, scaleRowAVX512,
-		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512}
+		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512, narrowRowsBF16AVX512, narrowRowsF16AVX512}
 	vectorsAVX2 = &vectorKernels{rowAddAVX2, rowSubAVX2, rowMulAVX2, rowDivAVX2, quickaddAVX2, topAVX2, dotRowAVX2, slopeRowAVX2, scaleRowAVX2,
-		widenRowsBF16AVX2, widenRowsF16AVX2, widenRowsF32AVX2}
+		widenRowsBF16AVX2, widenRowsF16AVX2, widenRowsF32AVX2, narrowRowsBF16AVX2, narrowRowsF16AVX2}
 )
 
 // vectorKernelsOf are the rows of a tier in assembly; nil: there are none.

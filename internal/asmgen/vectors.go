@@ -18,6 +18,9 @@ func vectors() string {
 		for _, r := range []row{{"BF16", 2}, {"F16", 2}, {"F32", 4}} {
 			q.widenRows(r)
 		}
+		for _, r := range []row{{"BF16", 2}, {"F16", 2}} {
+			q.narrowRows(r)
+		}
 	}
 	t.function("pause", "func pause()", 0)
 	for range 8 {
@@ -141,6 +144,36 @@ func (q quick) widenRows(r row) {
 	q.op("ADDQ", "R9", "R8")
 	q.op("ADDQ", "R9", "R12")
 	q.op("DECQ", "R10")
+	q.op("JNZ", "row")
+	q.finish()
+}
+
+// narrowRows rounds rows of n elements, ld elements apart, to rows that lie
+// stride bytes apart; n is a multiple of 32.
+func (q quick) narrowRows(r row) {
+	q.begin("narrowRows"+r.name+q.name, "(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)", 48,
+		"to+0(FP)", "R8", "stride+8(FP)", "R9", "from+16(FP)", "R10", "ld+24(FP)", "R11", "rows+32(FP)", "R12", "n+40(FP)", "R13")
+	q.constants(r)
+	q.ones(r)
+	q.op("SHLQ", "$2", "R11")
+	q.label("row")
+	q.op("MOVQ", "R8", "DI")
+	q.op("MOVQ", "R10", "SI")
+	q.op("MOVQ", "R13", "CX")
+	q.label("loop")
+	for at := 0; at < 32; at += q.perStore() {
+		for i := range 2 {
+			q.op("VMOVUPS", fmt.Sprintf("%d(SI)", 4*at+i*q.bytes), q.r(i))
+		}
+		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at), false)
+	}
+	q.op("ADDQ", "$128", "SI")
+	q.op("ADDQ", "$64", "DI")
+	q.op("SUBQ", "$32", "CX")
+	q.op("JNZ", "loop")
+	q.op("ADDQ", "R9", "R8")
+	q.op("ADDQ", "R11", "R10")
+	q.op("DECQ", "R12")
 	q.op("JNZ", "row")
 	q.finish()
 }

@@ -1,0 +1,131 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/tensor"
+)
+
+// Rows of float32 between pages that must not be touched, of every tier against
+// loops written out here.
+func TestRowVectors(t *testing.T) {
+	r := rand.New(rand.NewPCG(86, 1))
+	before := active
+	defer func() { active = before }()
+	for _, active = range machineTiers() {
+		for run := range 200 {
+			n, behind := 1+r.IntN(130), run%2 == 0
+			what := fmt.Sprintf("%s of %d, run %d", active, n, run)
+			row := func() []float32 { return guardedCopy(t, hard32(r, n, run%4 < 2), behind) }
+			a, b := row(), row()
+			y, want := guarded[float32](t, n, behind), make([]float32, n)
+			for f, op := range map[device.Binary]func(a, b float32) float32{
+				device.Add:     func(a, b float32) float32 { return a + b },
+				device.Sub:     func(a, b float32) float32 { return a - b },
+				device.Mul:     func(a, b float32) float32 { return a * b },
+				device.Div:     func(a, b float32) float32 { return a / b },
+				device.Maximum: func(a, b float32) float32 { return max(a, b) },
+			} {
+				binary32(f)(y, &[maxOperands - 1][]float32{a, b})
+				for i := range want {
+					want[i] = op(a[i], b[i])
+				}
+				same32(t, fmt.Sprintf("%s, operation %d", what, f), y, want)
+			}
+
+			y = guardedCopy(t, a, behind)
+			addTo(y, b)
+			sum, ws := guarded[float64](t, n, behind), make([]float64, n)
+			for i := range sum {
+				sum[i] = r.NormFloat64()
+				ws[i] = sum[i] + float64(b[i])
+				want[i] = a[i] + b[i]
+			}
+			addWide(sum, b)
+			same32(t, what+", addTo", y, want)
+			sameFloats(t, what+", addWide", sum, ws)
+
+			most, number := math.Inf(-1), slices.Clone(a)
+			if run%5 == 0 {
+				number[r.IntN(n)] = float32(math.NaN())
+			}
+			number = guardedCopy(t, number, behind)
+			for _, v := range number {
+				if float64(v) > most {
+					most = float64(v)
+				}
+			}
+			s := &rowScratch{}
+			if got := topOf(s, number); got != most {
+				t.Fatalf("%s: the largest is %v, want %v", what, got, most)
+			}
+
+			var lanes [16]float64
+			c, d := r.NormFloat64(), r.NormFloat64()
+			y = guardedCopy(t, a, behind)
+			for i := range a {
+				lanes[i%16] += float64(a[i]) * float64(b[i])
+				want[i] = float32(float64(float64(b[i])*(float64(a[i])-c)) * d)
+			}
+			sameFloats(t, what+", dot", []float64{dotWide(s, a, b)}, []float64{joinLanes(lanes[:])})
+			softmaxSlope(s, y, b, c, d)
+			same32(t, what+", slope", y, want)
+			for i := range want {
+				want[i] = float32(float64(y[i]) * c)
+			}
+			scaleBy(s, y, c)
+			same32(t, what+", scale", y, want)
+		}
+	}
+}
+
+// Blocks of rows of each format, widened and rounded, in the same way.
+func TestRowBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(87, 1))
+	before := active
+	defer func() { active = before }()
+	for _, active = range machineTiers() {
+		for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16, tensor.Float32} {
+			for run := range 120 {
+				rows, width, behind := 1+r.IntN(20), 1+r.IntN(100), run%2 == 0
+				if run%3 > 0 {
+					width = (width + 15) &^ 15
+				}
+				inner := 1 + run%5/4
+				stride := width*inner + r.IntN(20)
+				what := fmt.Sprintf("%s, %v, %d rows of %d, %d and %d apart", active, d, rows, width, stride, inner)
+				size := (rows-1)*stride + (width-1)*inner + 1
+				from := guarded[byte](t, size*d.Size(), behind)
+				store(from, d, 0, 1, hard32(r, size, run%4 < 2))
+				to := guarded[float32](t, rows*width, behind)
+				loadRows(to, from, d, 0, stride, inner, rows, width)
+				want := make([]float32, rows*width)
+				for i := range rows {
+					for j := range width {
+						load(want[i*width+j:][:1], from, d, i*stride+j*inner, 1)
+					}
+				}
+				same32(t, what+", widened", to, want)
+
+				ld := width + r.IntN(9)
+				x := guardedCopy(t, hard32(r, (rows-1)*ld+width, run%4 < 2), behind)
+				back := slices.Clone(from)
+				storeRows(from, d, 0, stride, inner, rows, width, x, ld)
+				for i := range rows {
+					for j := range width {
+						store(back, d, i*stride+j*inner, 1, x[i*ld+j:][:1])
+					}
+				}
+				got, must := make([]float32, size), make([]float32, size)
+				load(got, from, d, 0, 1)
+				load(must, back, d, 0, 1)
+				same32(t, what+", rounded", got, must)
+			}
+		}
+	}
+}
