@@ -62,7 +62,9 @@ type figure struct {
 }
 
 // smaller reports whether a smaller value is a better one.
-func (f figure) smaller() bool { return f.Unit == "ms" || f.Unit == "ratio" || f.Unit == "count" }
+func (f figure) smaller() bool {
+	return f.Unit == "ms" || f.Unit == "ratio" || f.Unit == "count" || f.Unit == "bytes"
+}
 
 // of is how near the limit the value comes; 1 is there.
 func (f figure) of(other float64) float64 {

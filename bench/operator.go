@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -20,8 +19,6 @@ var dtypes = []struct {
 // shape is (B,T,N,D); a partial block comes besides.
 type shape struct{ b, t, n, d int }
 
-func (s shape) String() string { return fmt.Sprintf("%dx%dx%dx%d", s.b, s.t, s.n, s.d) }
-
 // operator measures BlockAttnRes with its caches. The limit is the time to move
 // the least bytes: the forward reads the sources once and writes h and the
 // caches, at the bandwidth of reading; forward and backward read the sources
@@ -32,25 +29,26 @@ func (b *bench) operator() {
 			b.operatorAt(d.name, d.dtype, s)
 		}
 	}
-	for _, t := range []int{1024, 4096, 16384, 32768} { // growth: the time of a token
-		b.operatorAt("bf16", tensor.BFloat16, shape{1, t, 8, 512})
-	}
+	b.growth()
+	b.workspace()
 }
 
-func (b *bench) operatorAt(name string, d tensor.DType, s shape) {
+// operatorAt gives the seconds of forward and backward, 0 where neither their
+// figure nor one made of it is wanted.
+func (b *bench) operatorAt(name string, d tensor.DType, s shape, madeOfIt ...string) (seconds float64) {
 	forward := "blockattnres/forward/" + name + "/" + s.String()
 	both := "blockattnres/forward_backward/" + name + "/" + s.String()
 	decomposed := "blockattnres/forward_backward/decomposed/" + s.String()
 	if d != tensor.BFloat16 || s.n < 25 || s.d > 512 {
 		decomposed = forward // the small ops take minutes at the large shapes
 	}
-	if !b.wants(forward, both, decomposed) {
-		return
+	if !b.wants(append(madeOfIt, forward, both, decomposed)...) {
+		return 0
 	}
 	in, grad, err := operands(b.dev, d, s)
 	if err != nil {
 		b.fail(err)
-		return
+		return 0
 	}
 	rows := float64(s.b*s.t) * float64(s.d*d.Size()) // bytes of one tensor
 	caches := 2 * float64(s.b*s.t*(s.n+1)*d.Wide().Size())
@@ -66,9 +64,9 @@ func (b *bench) operatorAt(name string, d tensor.DType, s shape) {
 		})
 		b.report(figure{Name: forward, Value: 1e3 * seconds, Unit: "ms", Limit: 1e3 * bytes / b.read, flops: 6 * flops, bytes: bytes, seconds: seconds})
 	}
-	if b.wants(both) {
+	if b.wants(append(madeOfIt, both)...) {
 		bytes := (3*l+2)*rows + 2*caches
-		seconds := b.median(func() error {
+		seconds = b.median(func() error {
 			stream := device.NewStream(b.ctx, b.dev)
 			defer stream.Release()
 			out, err := blockattnres.Forward(stream, in, blockattnres.Caches{RMS: true, Alpha: true})
@@ -88,6 +86,7 @@ func (b *bench) operatorAt(name string, d tensor.DType, s shape) {
 		b.report(figure{Name: decomposed, Value: 1e3 * seconds, Unit: "ms"})
 	}
 	b.dev.Trim()
+	return seconds
 }
 
 // operands are normal numbers; the gamma is 1 plus some.
