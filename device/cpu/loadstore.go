@@ -71,7 +71,7 @@ type halfKernels struct {
 func loadHalves[F real](dst []F, src []uint16, d tensor.DType, at int) int {
 	x, ok := any(dst).([]float32)
 	n := len(dst) &^ 15
-	if !ok || n == 0 || active == portable {
+	if !ok || n == 0 || vectorKernelsOf(active) == nil {
 		return 0
 	}
 	quickKernelsOf(active, d).widen(&x[0], unsafe.Pointer(&src[at]), n)
@@ -81,7 +81,7 @@ func loadHalves[F real](dst []F, src []uint16, d tensor.DType, at int) int {
 // storeHalves rounds what the vectors can take of float32 numbers, and gives how many.
 func storeHalves(dst []uint16, d tensor.DType, at int, src []float32) int {
 	n := len(src) &^ 31
-	if n == 0 || active == portable {
+	if n == 0 || vectorKernelsOf(active) == nil {
 		return 0
 	}
 	quickKernelsOf(active, d).narrow(unsafe.Pointer(&dst[at]), &src[0], 1, n)

@@ -16,6 +16,7 @@ const (
 	portable tier = "portable" // Go
 	avx2     tier = "avx2"     // AVX2 and FMA
 	avx512   tier = "avx512"   // AVX-512 F, BW, DQ and VL
+	neon     tier = "neon"     // of arm64, for the matrix product
 )
 
 // tierVariable is the environment variable that forces a tier.
@@ -41,7 +42,7 @@ func chooseTier(name string, have []tier) (tier, error) {
 }
 
 // Tier is the set of instructions that the kernels of this process use:
-// "portable", "avx2" or "avx512". It is the best that the machine has, or the
+// "portable", "avx2", "avx512" or, on arm64, "neon". It is the best that the machine has, or the
 // one that the environment variable LAMINA_TIER names, and changes the speed
 // alone. Where the variable names none of the machine's every kernel fails with
 // an error that says so.

@@ -1,0 +1,43 @@
+package cpu
+
+// The tiles in assembly; see internal/asmgen.
+
+//go:noescape
+func gemmF32NEONx8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32NEONx4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32NEONx2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32NEONx1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF64NEONx8(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64NEONx4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64NEONx2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64NEONx1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+func tile32(t tier) tileKernel[float32] {
+	if t == neon {
+		return tileKernel[float32]{cols: 8, rows: []rowKernel[float32]{{8, gemmF32NEONx8}, {4, gemmF32NEONx4}, {2, gemmF32NEONx2}, {1, gemmF32NEONx1}}}
+	}
+	return portable32
+}
+
+func tile64(t tier) tileKernel[float64] {
+	if t == neon {
+		return tileKernel[float64]{cols: 4, rows: []rowKernel[float64]{{8, gemmF64NEONx8}, {4, gemmF64NEONx4}, {2, gemmF64NEONx2}, {1, gemmF64NEONx1}}}
+	}
+	return portable64
+}
+
+func tileBF16(tier) (tileKernel[float32], bool) { return tileKernel[float32]{}, false }
