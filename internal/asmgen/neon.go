@@ -84,3 +84,31 @@ func (t *text) fadd(e elem, x, y, to int) {
 	}
 	fmt.Fprintf(t, "\tWORD $%#08x // FADD V%d, V%d, V%d\n", word|y<<16|x<<5|to, x, y, to)
 }
+
+// neonPeak is the loop that bench measures the limit of arm64 with.
+func neonPeak() string {
+	const count = 24
+	t := newText()
+	t.function("peakF32NEON", "func peakF32NEON(times int)", 8)
+	t.op("MOVD", "times+0(FP)", "R0")
+	for _, i := range append(numbers(count), 30, 31) {
+		r := fmt.Sprintf("V%d.B16", i)
+		t.op("VEOR", r, r, r)
+	}
+	t.label("loop")
+	for i := range count {
+		t.op("VFMLA", "V30.S4", "V31.S4", fmt.Sprintf("V%d.S4", i))
+	}
+	t.op("SUBS", "$1", "R0", "R0")
+	t.op("BNE", "loop")
+	t.op("RET")
+	return t.String()
+}
+
+func numbers(n int) []int {
+	x := make([]int, n)
+	for i := range x {
+		x[i] = i
+	}
+	return x
+}
