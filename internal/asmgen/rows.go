@@ -137,9 +137,9 @@ func (t *text) products(r row, lo, hi string) {
 		t.op("VMOVUPD", fmt.Sprintf("%d(DI)", 64*i), zmm(i))
 	}
 	t.label("loop")
-	t.op("PREFETCHT0", "(SI)(R8*1)")
+	t.op("PREFETCHT1", "(SI)(R8*1)")
 	if r.bytes == 8 {
-		t.op("PREFETCHT0", "64(SI)(R8*1)")
+		t.op("PREFETCHT1", "64(SI)(R8*1)")
 	}
 	t.widen(r, "(SI)", 0, 4, 5, 6)
 	t.op("VFMADD231PD", lo, zmm(4), zmm(0))
