@@ -21,7 +21,7 @@ func mixBF16AVX512(h *float64, rows *unsafe.Pointer, alpha *float64, l, at, n in
 func narrowBF16AVX512(to unsafe.Pointer, from *float64, n int)
 
 //go:noescape
-func slopesBF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
+func slopesBF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
 
 //go:noescape
 func squaresF16AVX512(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)
@@ -36,7 +36,7 @@ func mixF16AVX512(h *float64, rows *unsafe.Pointer, alpha *float64, l, at, n int
 func narrowF16AVX512(to unsafe.Pointer, from *float64, n int)
 
 //go:noescape
-func slopesF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
+func slopesF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
 
 //go:noescape
 func squaresF32AVX512(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)
@@ -51,7 +51,7 @@ func mixF32AVX512(h *float64, rows *unsafe.Pointer, alpha *float64, l, at, n int
 func narrowF32AVX512(to unsafe.Pointer, from *float64, n int)
 
 //go:noescape
-func slopesF32AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
+func slopesF32AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
 
 //go:noescape
 func squaresF64AVX512(v unsafe.Pointer, y *float64, n int, lanes *[32]float64)
@@ -66,7 +66,7 @@ func mixF64AVX512(h *float64, rows *unsafe.Pointer, alpha *float64, l, at, n int
 func narrowF64AVX512(to unsafe.Pointer, from *float64, n int)
 
 //go:noescape
-func slopesF64AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
+func slopesF64AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
 
 // attnKernelsOf are the row operations of a tier; nil: those in Go.
 func attnKernelsOf(t tier, d tensor.DType) *attnKernels {
@@ -75,11 +75,11 @@ func attnKernelsOf(t tier, d tensor.DType) *attnKernels {
 	}
 	switch d {
 	case tensor.BFloat16:
-		return &attnKernels{squaresBF16AVX512, dotsBF16AVX512, mixBF16AVX512, narrowBF16AVX512, slopesBF16AVX512}
+		return &attnKernels{squaresBF16AVX512, dotsBF16AVX512, mixBF16AVX512, narrowBF16AVX512, slopesBF16AVX512, quickFence}
 	case tensor.Float16:
-		return &attnKernels{squaresF16AVX512, dotsF16AVX512, mixF16AVX512, narrowF16AVX512, slopesF16AVX512}
+		return &attnKernels{squaresF16AVX512, dotsF16AVX512, mixF16AVX512, narrowF16AVX512, slopesF16AVX512, quickFence}
 	case tensor.Float32:
-		return &attnKernels{squaresF32AVX512, dotsF32AVX512, mixF32AVX512, narrowF32AVX512, slopesF32AVX512}
+		return &attnKernels{squaresF32AVX512, dotsF32AVX512, mixF32AVX512, narrowF32AVX512, slopesF32AVX512, quickFence}
 	}
-	return &attnKernels{squaresF64AVX512, dotsF64AVX512, mixF64AVX512, narrowF64AVX512, slopesF64AVX512}
+	return &attnKernels{squaresF64AVX512, dotsF64AVX512, mixF64AVX512, narrowF64AVX512, slopesF64AVX512, quickFence}
 }

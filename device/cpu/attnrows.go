@@ -87,7 +87,9 @@ type attnKernels struct {
 	dots    func(v unsafe.Pointer, x, y *float64, n int, lanes *[32]float64)     // v.x and v.y, added to lanes
 	mix     func(h *float64, rows *unsafe.Pointer, alpha *float64, l, at, n int) // h = sum of alpha times rows, from element at on
 	narrow  func(to unsafe.Pointer, from *float64, n int)                        // to = from, rounded
-	slopes  func(to, v unsafe.Pointer, g, u, q *float64, c *[4]float64, n int)   // to = c0 g + c1 u - c2 v, q += c3 v
+	// to = c0 g + c1 u - c2 v, q += c3 v; past the caches, where they can, if past is not 0.
+	slopes func(to, v unsafe.Pointer, g, u, q *float64, c *[4]float64, n, past int)
+	fence  func() // after slopes past the caches
 }
 
 // atOnce bounds the elements that one call of assembly reads, to well under 100
@@ -235,7 +237,7 @@ func (r *attnRes) slopesOf(s *attnScratch, row, to source, q []float64, b, t int
 		from = r.whole
 		for i, n := 0, 0; i < from; i += n {
 			n = min(atOnce, from-i)
-			r.asm.slopes(unsafe.Add(to.pointer(b, t), i*to.dtype.Size()), unsafe.Add(row.pointer(b, t), i*row.dtype.Size()), &s.g[i], &r.u[i], &q[i], c, n)
+			r.asm.slopes(unsafe.Add(to.pointer(b, t), i*to.dtype.Size()), unsafe.Add(row.pointer(b, t), i*row.dtype.Size()), &s.g[i], &r.u[i], &q[i], c, n, s.past)
 		}
 		if from == r.width {
 			return

@@ -133,6 +133,7 @@ type attnScratch struct {
 	at                      []unsafe.Pointer // L: the rows of a token
 	lanes                   [32]float64
 	c                       [4]float64
+	past                    int // not 0: gradients are written past the caches
 	quick                   quickScratch
 }
 
@@ -388,8 +389,13 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 		s := r.scratch()
 		defer attnScratches.Put(s)
 		s.quick.ragged = s.quick.ragged || ragged
-		if r.quick != nil && past != 0 {
+		s.past = past
+		switch {
+		case past == 0:
+		case r.quick != nil:
 			defer r.quick.fence()
+		case r.asm != nil:
+			defer r.asm.fence()
 		}
 		var sum *partialSum
 		if weights {

@@ -253,7 +253,7 @@ func TestAttnKernels(t *testing.T) {
 					dv[i] = math.FMA(-c[2], v[i], math.FMA(c[1], u[i], c[0]*g[i]))
 					added[i] = math.FMA(c[3], v[i], q[i])
 				}
-				k.slopes(unsafe.Pointer(&to[0]), p, &g[0], &u[0], &q[0], &c, n)
+				k.slopes(unsafe.Pointer(&to[0]), p, &g[0], &u[0], &q[0], &c, n, r.IntN(2))
 				store(same, d, 0, 1, dv)
 				load(got, to, d, 0, 1)
 				load(rounded, same, d, 0, 1)

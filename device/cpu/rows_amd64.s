@@ -217,8 +217,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func slopesBF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
-TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-56
+// func slopesBF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
+TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ to+0(FP), DI
 	MOVQ v+8(FP), SI
 	MOVQ grad+16(FP), BX
@@ -477,8 +477,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func slopesF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
-TEXT ·slopesF16AVX512(SB), NOSPLIT, $0-56
+// func slopesF16AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
+TEXT ·slopesF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ to+0(FP), DI
 	MOVQ v+8(FP), SI
 	MOVQ grad+16(FP), BX
@@ -701,8 +701,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func slopesF32AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
-TEXT ·slopesF32AVX512(SB), NOSPLIT, $0-56
+// func slopesF32AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
+TEXT ·slopesF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ to+0(FP), DI
 	MOVQ v+8(FP), SI
 	MOVQ grad+16(FP), BX
@@ -714,6 +714,10 @@ TEXT ·slopesF32AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSD 8(R10), Z17
 	VBROADCASTSD 16(R10), Z18
 	VBROADCASTSD 24(R10), Z19
+	CMPQ past+56(FP), $0
+	JEQ loop
+	TESTQ $63, DI
+	JZ past
 loop:
 	VCVTPS2PD 0(SI), Z4
 	VCVTPS2PD 32(SI), Z5
@@ -740,6 +744,34 @@ loop:
 	ADDQ $128, R9
 	SUBQ $16, CX
 	JNZ loop
+	VZEROUPPER
+	RET
+past:
+	VCVTPS2PD 0(SI), Z4
+	VCVTPS2PD 32(SI), Z5
+	VMULPD 0(BX), Z16, Z0
+	VFMADD231PD 0(DX), Z17, Z0
+	VFNMADD231PD Z4, Z18, Z0
+	VMOVUPD 0(R9), Z2
+	VFMADD231PD Z4, Z19, Z2
+	VMOVUPD Z2, 0(R9)
+	VMULPD 64(BX), Z16, Z1
+	VFMADD231PD 64(DX), Z17, Z1
+	VFNMADD231PD Z5, Z18, Z1
+	VMOVUPD 64(R9), Z3
+	VFMADD231PD Z5, Z19, Z3
+	VMOVUPD Z3, 64(R9)
+	VCVTPD2PS Z0, Y28
+	VCVTPD2PS Z1, Y29
+	VINSERTF64X4 $1, Y29, Z28, Z28
+	VMOVNTPS Z28, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	ADDQ $128, BX
+	ADDQ $128, DX
+	ADDQ $128, R9
+	SUBQ $16, CX
+	JNZ past
 	VZEROUPPER
 	RET
 
@@ -915,8 +947,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func slopesF64AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)
-TEXT ·slopesF64AVX512(SB), NOSPLIT, $0-56
+// func slopesF64AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
+TEXT ·slopesF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ to+0(FP), DI
 	MOVQ v+8(FP), SI
 	MOVQ grad+16(FP), BX
@@ -928,6 +960,10 @@ TEXT ·slopesF64AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSD 8(R10), Z17
 	VBROADCASTSD 16(R10), Z18
 	VBROADCASTSD 24(R10), Z19
+	CMPQ past+56(FP), $0
+	JEQ loop
+	TESTQ $63, DI
+	JZ past
 loop:
 	VMOVUPD 0(SI), Z4
 	VMOVUPD 64(SI), Z5
@@ -952,5 +988,31 @@ loop:
 	ADDQ $128, R9
 	SUBQ $16, CX
 	JNZ loop
+	VZEROUPPER
+	RET
+past:
+	VMOVUPD 0(SI), Z4
+	VMOVUPD 64(SI), Z5
+	VMULPD 0(BX), Z16, Z0
+	VFMADD231PD 0(DX), Z17, Z0
+	VFNMADD231PD Z4, Z18, Z0
+	VMOVUPD 0(R9), Z2
+	VFMADD231PD Z4, Z19, Z2
+	VMOVUPD Z2, 0(R9)
+	VMULPD 64(BX), Z16, Z1
+	VFMADD231PD 64(DX), Z17, Z1
+	VFNMADD231PD Z5, Z18, Z1
+	VMOVUPD 64(R9), Z3
+	VFMADD231PD Z5, Z19, Z3
+	VMOVUPD Z3, 64(R9)
+	VMOVNTPD Z0, (DI)
+	VMOVNTPD Z1, 64(DI)
+	ADDQ $128, SI
+	ADDQ $128, DI
+	ADDQ $128, BX
+	ADDQ $128, DX
+	ADDQ $128, R9
+	SUBQ $16, CX
+	JNZ past
 	VZEROUPPER
 	RET

@@ -239,15 +239,31 @@ func (t *text) narrow(r row) {
 	t.finish()
 }
 
-// slopes writes dv = c[0] g + c[1] u - c[2] v and adds c[3] v to q.
+// slopes writes dv = c[0] g + c[1] u - c[2] v and adds c[3] v to q. Of float32
+// and float64, what begins at a line goes past the caches if past is not 0.
 func (t *text) slopes(r row) {
 	name := "slopes" + r.name + "AVX512"
-	t.begin(name, "(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n int)", 56, "to+0(FP)", "DI", "v+8(FP)", "SI", "grad+16(FP)", "BX", "u+24(FP)", "DX", "q+32(FP)", "R9", "c+40(FP)", "R10", "n+48(FP)", "CX")
+	t.begin(name, "(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)", 64, "to+0(FP)", "DI", "v+8(FP)", "SI", "grad+16(FP)", "BX", "u+24(FP)", "DX", "q+32(FP)", "R9", "c+40(FP)", "R10", "n+48(FP)", "CX")
 	t.prepareNarrow(r)
 	for i := range 4 {
 		t.op("VBROADCASTSD", fmt.Sprintf("%d(R10)", 8*i), zmm(16+i))
 	}
-	t.label("loop")
+	if r.bytes >= 4 {
+		t.op("CMPQ", "past+56(FP)", "$0")
+		t.op("JEQ", "loop")
+		t.op("TESTQ", "$63", "DI")
+		t.op("JZ", "past")
+	}
+	t.slopesLoop(r, "loop", false)
+	t.finish()
+	if r.bytes >= 4 {
+		t.slopesLoop(r, "past", true)
+		t.finish()
+	}
+}
+
+func (t *text) slopesLoop(r row, label string, past bool) {
+	t.label(label)
 	t.widen(r, "(SI)", 0, 4, 5, 6)
 	for i := range 2 {
 		at := func(reg string) string { return fmt.Sprintf("%d(%s)", 64*i, reg) }
@@ -258,12 +274,23 @@ func (t *text) slopes(r row) {
 		t.op("VFMADD231PD", zmm(4+i), zmm(19), zmm(2+i))
 		t.op("VMOVUPD", zmm(2+i), at("R9"))
 	}
-	t.store(r, 0, 1, "(DI)", 0)
+	switch {
+	case !past:
+		t.store(r, 0, 1, "(DI)", 0)
+	case r.bytes == 8:
+		t.op("VMOVNTPD", zmm(0), "(DI)")
+		t.op("VMOVNTPD", zmm(1), "64(DI)")
+	default:
+		t.op("VCVTPD2PS", zmm(0), ymm(28))
+		t.op("VCVTPD2PS", zmm(1), ymm(29))
+		t.op("VINSERTF64X4", "$1", ymm(29), zmm(28), zmm(28))
+		t.op("VMOVNTPS", zmm(28), "(DI)")
+	}
 	t.step(r, "SI")
 	t.step(r, "DI")
 	for _, reg := range []string{"BX", "DX", "R9"} {
 		t.op("ADDQ", "$128", reg)
 	}
-	t.again()
-	t.finish()
+	t.op("SUBQ", "$16", "CX")
+	t.op("JNZ", label)
 }
