@@ -25,7 +25,7 @@ func TestWithoutFusedKernels(t *testing.T) {
 		for i, s := range shapes {
 			in = append(in, tape.Watch(laid("dense", d, normal(uint64(i), s.Len()), s...)))
 		}
-		y := ops.Attention(in[0], in[1], in[2], ops.AttentionOptions{Causal: true})
+		y := ops.Attention(ops.RotaryEmbedding(in[0], 100, 3), in[1], in[2], ops.AttentionOptions{Causal: true})
 		y = ops.RMSNorm(ops.LayerNorm(y, in[3], in[4], 0.3), in[4], 0.2)
 		y = ops.Sum(ops.Square(ops.Linear(y, in[5], in[6])), ops.All())
 		return append([][]float64{values(t, y)}, gradients(t, y, in...)...)

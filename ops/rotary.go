@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -71,6 +72,11 @@ func rotate(s *device.Stream, x, cos, sin *tensor.Tensor, back bool) *tensor.Ten
 	out := s.Empty(x.DType(), x.Shape()...)
 	if s.Err() != nil {
 		return nil
+	}
+	if dev, ok := s.Device().(device.Rotary); ok {
+		if !s.Try(func(ctx context.Context, _ device.Device) error { return dev.RotateHalves(ctx, out, x, cos, sin, back) }) {
+			return out
+		}
 	}
 	c := scratch{s: s}
 	defer c.done()

@@ -32,7 +32,7 @@ var exported = []any{
 	device.CheckBlockAttnResForward, device.CheckBlockAttnResBackward, device.CheckBinary, device.CheckCopy, device.CheckDownload,
 	device.CheckFill, device.CheckGather, device.CheckMatMul, device.CheckReduce, device.CheckScatterAdd, device.CheckUnary,
 	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream, device.CheckAdamW, device.CheckAttention,
-	device.CheckAttentionBackward, device.CheckMatMulBias, device.CheckNorm, device.CheckNormBackward,
+	device.CheckAttentionBackward, device.CheckMatMulBias, device.CheckNorm, device.CheckNormBackward, device.CheckRotary,
 	autograd.NewTape, autograd.Begin, autograd.Failed, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
 	optim.Cosine, optim.NewAccumulator, optim.NewAdamW,
 	precision.NewComparison, precision.CommunityOld, precision.CommunityNew, precision.FormatOf, precision.ParseLevel, precision.InputsOf, precision.WithOutliers,

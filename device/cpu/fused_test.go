@@ -171,3 +171,63 @@ func TestBlockAttnResGroups(t *testing.T) {
 		}
 	}
 }
+
+// The rotary kernel on tensors that lie otherwise, against the definition, and
+// what it refuses.
+func TestRotaryKernel(t *testing.T) {
+	r := rand.New(rand.NewPCG(93, 1))
+	dev := newDevice(t, 2)
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float64} {
+		for _, s := range [][3]int{{3, 5, 6}, {2, 70, 34}, {1, 1, 2}, {7, 600, 64}} {
+			const leading = 2
+			b, steps, width := s[0], s[1], s[2]
+			half, n := width/2, leading*s[0]*s[1]*s[2]
+			x := numbers(r, n, -2, 2)
+			for i := range x {
+				x[i] = tensor.Round(d, x[i])
+			}
+			wide := d.Wide()
+			cos, sin := numbers(r, steps*half, -1, 1), numbers(r, steps*half, -1, 1)
+			for i := range cos {
+				cos[i], sin[i] = tensor.Round(wide, cos[i]), tensor.Round(wide, sin[i])
+			}
+			for _, back := range []bool{false, true} {
+				in, out := laid(t, reversed, d, x, leading, b, steps, width), laid(t, reversed, d, nil, leading, b, steps, width)
+				if width == 64 {
+					in, out = laid(t, dense, d, x, leading, b, steps, width), laid(t, dense, d, nil, leading, b, steps, width)
+				}
+				if err := dev.RotateHalves(context.Background(), out, in, laid(t, reversed, wide, cos, steps, half), laid(t, dense, wide, sin, steps, half), back); err != nil {
+					t.Fatal(err)
+				}
+				got := floats64(t, out)
+				for i, y := range got {
+					row, col := i/width, i%width
+					k := row%steps*half + col%half
+					a, b, turn := x[row*width+col%half], x[row*width+half+col%half], sin[k]
+					if back {
+						turn = -turn
+					}
+					round := func(v float64) float64 { return tensor.Round(wide, v) }
+					want := round(round(a*cos[k]) - round(b*turn))
+					if col >= half {
+						want = round(round(b*cos[k]) + round(a*turn))
+					}
+					if want = tensor.Round(d, want); y != want {
+						t.Fatalf("%v, %v, back %v: element %d is %v, want %v", d, s, back, i, y, want)
+					}
+				}
+			}
+		}
+	}
+	f := func(dims ...int) *tensor.Tensor { return laid(t, dense, tensor.Float32, nil, dims...) }
+	x := f(3, 4)
+	for _, bad := range [][4]*tensor.Tensor{
+		{f(3, 4), x, f(3, 4), f(3, 2)}, {f(3, 4), x, f(3, 2), f(2, 2)}, {f(3, 2), x, f(3, 2), f(3, 2)}, {f(3, 3), f(3, 3), f(3, 1), f(3, 1)},
+		{x, x, f(3, 2), f(3, 2)}, {f(4), f(4), f(2), f(2)}, {nil, x, f(3, 2), f(3, 2)}, {f(3, 4), x, nil, f(3, 2)},
+		{f(3, 4), x, laid(t, dense, tensor.Float64, nil, 3, 2), f(3, 2)},
+	} {
+		if err := dev.RotateHalves(context.Background(), bad[0], bad[1], bad[2], bad[3], false); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+}

@@ -18,6 +18,8 @@ type vectorKernels struct {
 	dot                func(a, b *float32, n int, lanes *[16]float64) // a b, added to lanes by index
 	slope              func(t, p *float32, c *[2]float64, n int)      // t = p (t - c[0]) c[1]
 	scale              func(x *float32, c *float64, n int)            // x = c x
+	// Pairs of the two halves of rows turned, n columns of each; see rotateRows.
+	rotate func(out, x, cos, sin, sign *float32, half, rows, n int)
 	// Rows of n elements, stride bytes apart, as float32 one behind another.
 	widenBF16, widenF16, widenF32 func(to *float32, from unsafe.Pointer, stride, rows, n int)
 	// The other way round, from rows ld elements apart; n is a multiple of 32.

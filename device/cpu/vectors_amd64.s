@@ -165,6 +165,51 @@ loop:
 	VZEROUPPER
 	RET
 
+// func rotateRowsAVX512(out, x, cos, sin, sign *float32, half, rows, n int)
+TEXT ·rotateRowsAVX512(SB), NOSPLIT, $0-64
+	MOVQ out+0(FP), R8
+	MOVQ x+8(FP), R9
+	MOVQ cos+16(FP), R10
+	MOVQ sin+24(FP), R11
+	MOVQ sign+32(FP), AX
+	MOVQ half+40(FP), R12
+	MOVQ rows+48(FP), R13
+	VBROADCASTSS (AX), Z7
+	SHLQ $2, R12
+row:
+	MOVQ R8, DI
+	MOVQ R9, SI
+	MOVQ R10, BX
+	MOVQ R11, DX
+	MOVQ n+56(FP), CX
+loop:
+	VMOVUPS 0(SI), Z0
+	VMOVUPS 0(SI)(R12*1), Z1
+	VMOVUPS 0(BX), Z2
+	VMULPS 0(DX), Z7, Z3
+	VMULPS Z0, Z2, Z4
+	VMULPS Z1, Z3, Z5
+	VSUBPS Z5, Z4, Z4
+	VMOVUPS Z4, 0(DI)
+	VMULPS Z1, Z2, Z4
+	VMULPS Z0, Z3, Z5
+	VADDPS Z5, Z4, Z4
+	VMOVUPS Z4, 0(DI)(R12*1)
+	ADDQ $64, DI
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DX
+	SUBQ $16, CX
+	JNZ loop
+	LEAQ (R8)(R12*2), R8
+	LEAQ (R9)(R12*2), R9
+	ADDQ R12, R10
+	ADDQ R12, R11
+	DECQ R13
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func widenRowsBF16AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
 TEXT ·widenRowsBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), DI
@@ -536,6 +581,63 @@ loop:
 	ADDQ $64, DI
 	SUBQ $16, CX
 	JNZ loop
+	VZEROUPPER
+	RET
+
+// func rotateRowsAVX2(out, x, cos, sin, sign *float32, half, rows, n int)
+TEXT ·rotateRowsAVX2(SB), NOSPLIT, $0-64
+	MOVQ out+0(FP), R8
+	MOVQ x+8(FP), R9
+	MOVQ cos+16(FP), R10
+	MOVQ sin+24(FP), R11
+	MOVQ sign+32(FP), AX
+	MOVQ half+40(FP), R12
+	MOVQ rows+48(FP), R13
+	VBROADCASTSS (AX), Y7
+	SHLQ $2, R12
+row:
+	MOVQ R8, DI
+	MOVQ R9, SI
+	MOVQ R10, BX
+	MOVQ R11, DX
+	MOVQ n+56(FP), CX
+loop:
+	VMOVUPS 0(SI), Y0
+	VMOVUPS 0(SI)(R12*1), Y1
+	VMOVUPS 0(BX), Y2
+	VMULPS 0(DX), Y7, Y3
+	VMULPS Y0, Y2, Y4
+	VMULPS Y1, Y3, Y5
+	VSUBPS Y5, Y4, Y4
+	VMOVUPS Y4, 0(DI)
+	VMULPS Y1, Y2, Y4
+	VMULPS Y0, Y3, Y5
+	VADDPS Y5, Y4, Y4
+	VMOVUPS Y4, 0(DI)(R12*1)
+	VMOVUPS 32(SI), Y0
+	VMOVUPS 32(SI)(R12*1), Y1
+	VMOVUPS 32(BX), Y2
+	VMULPS 32(DX), Y7, Y3
+	VMULPS Y0, Y2, Y4
+	VMULPS Y1, Y3, Y5
+	VSUBPS Y5, Y4, Y4
+	VMOVUPS Y4, 32(DI)
+	VMULPS Y1, Y2, Y4
+	VMULPS Y0, Y3, Y5
+	VADDPS Y5, Y4, Y4
+	VMOVUPS Y4, 32(DI)(R12*1)
+	ADDQ $64, DI
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DX
+	SUBQ $16, CX
+	JNZ loop
+	LEAQ (R8)(R12*2), R8
+	LEAQ (R9)(R12*2), R9
+	ADDQ R12, R10
+	ADDQ R12, R11
+	DECQ R13
+	JNZ row
 	VZEROUPPER
 	RET
 

@@ -80,6 +80,21 @@ func TestRowVectors(t *testing.T) {
 			}
 			scaleBy(s, y, c)
 			same32(t, what+", scale", y, want)
+
+			rows, half := 1+r.IntN(4), n
+			long := func(n int) []float32 { return guardedCopy(t, hard32(r, n, run%4 < 2), behind) }
+			x, cos, sin := long(2*rows*half), long(rows*half), long(rows*half)
+			out, turned := guarded[float32](t, 2*rows*half, behind), make([]float32, 2*rows*half)
+			sign := float32(1 - run%2*2)
+			rotateRows(out, x, cos, sin, &sign, rows, half)
+			for i := range rows {
+				for j := range half {
+					a, b, c, s := x[2*i*half+j], x[(2*i+1)*half+j], cos[i*half+j], sign*sin[i*half+j]
+					turned[2*i*half+j] = float32(a*c) - float32(b*s)
+					turned[(2*i+1)*half+j] = float32(b*c) + float32(a*s)
+				}
+			}
+			same32(t, what+", turned", out, turned)
 		}
 	}
 }

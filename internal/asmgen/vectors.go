@@ -15,6 +15,7 @@ func vectors() string {
 		q.dotRow()
 		q.slopeRow()
 		q.scaleRow()
+		q.rotateRows()
 		for _, r := range []row{{"BF16", 2}, {"F16", 2}, {"F32", 4}} {
 			q.widenRows(r)
 		}
@@ -174,6 +175,47 @@ func (q quick) narrowRows(r row) {
 	q.op("ADDQ", "R9", "R8")
 	q.op("ADDQ", "R11", "R10")
 	q.op("DECQ", "R12")
+	q.op("JNZ", "row")
+	q.finish()
+}
+
+// rotateRows turns the pairs of two halves of rows: out = (a cos - b sin,
+// b cos + a sin), with sin times the sign, for n of each half's columns.
+func (q quick) rotateRows() {
+	q.begin("rotateRows"+q.name, "(out, x, cos, sin, sign *float32, half, rows, n int)", 64,
+		"out+0(FP)", "R8", "x+8(FP)", "R9", "cos+16(FP)", "R10", "sin+24(FP)", "R11", "sign+32(FP)", "AX", "half+40(FP)", "R12", "rows+48(FP)", "R13")
+	q.op("VBROADCASTSS", "(AX)", q.r(7))
+	q.op("SHLQ", "$2", "R12")
+	q.label("row")
+	for _, move := range [][2]string{{"R8", "DI"}, {"R9", "SI"}, {"R10", "BX"}, {"R11", "DX"}} {
+		q.op("MOVQ", move[0], move[1])
+	}
+	q.op("MOVQ", "n+56(FP)", "CX")
+	q.label("loop")
+	q.whole(func(i int) {
+		off := i * q.bytes
+		second := func(reg string) string { return fmt.Sprintf("%d(%s)(R12*1)", off, reg) }
+		q.op("VMOVUPS", at("SI", off), q.r(0))
+		q.op("VMOVUPS", second("SI"), q.r(1))
+		q.op("VMOVUPS", at("BX", off), q.r(2))
+		q.op("VMULPS", at("DX", off), q.r(7), q.r(3))
+		q.op("VMULPS", q.r(0), q.r(2), q.r(4))
+		q.op("VMULPS", q.r(1), q.r(3), q.r(5))
+		q.op("VSUBPS", q.r(5), q.r(4), q.r(4))
+		q.op("VMOVUPS", q.r(4), at("DI", off))
+		q.op("VMULPS", q.r(1), q.r(2), q.r(4))
+		q.op("VMULPS", q.r(0), q.r(3), q.r(5))
+		q.op("VADDPS", q.r(5), q.r(4), q.r(4))
+		q.op("VMOVUPS", q.r(4), second("DI"))
+	})
+	q.step16([]string{"DI", "SI", "BX", "DX"}, nil)
+	for _, r := range []string{"R8", "R9"} {
+		q.op("LEAQ", "("+r+")(R12*2)", r)
+	}
+	for _, r := range []string{"R10", "R11"} {
+		q.op("ADDQ", "R12", r)
+	}
+	q.op("DECQ", "R13")
 	q.op("JNZ", "row")
 	q.finish()
 }
