@@ -17,7 +17,7 @@ import (
 const (
 	kBlock   = 384 // values of k in a block sum
 	colBlock = 256 // columns that are taken together: their panels of b stay in the second-level cache
-	rowBlock = 96  // rows between two looks at the context
+	rowBlock = 48  // rows between two looks at the context
 
 	// chunkWork is how many multiply-adds make a chunk of work at least: large
 	// against handing it over.
