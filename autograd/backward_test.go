@@ -494,7 +494,7 @@ func TestForwardPassesDoNotGrow(t *testing.T) {
 	}
 	inUse, peak2, cached := dev.Memory()
 	after := heap()
-	if inUse != 0 || peak2 != peak || cached > peak {
+	if inUse != 0 || peak2 != peak || cached > peak+peak/4 {
 		t.Errorf("%d bytes in use, peak %d, then %d, %d kept", inUse, peak, peak2, cached)
 	}
 	if after > before+256<<10 {

@@ -122,17 +122,66 @@ func (p *pass) step(st *step, below bool) {
 		for i, v := range st.in {
 			want[i] = v != nil && v.wants
 		}
-		grads := st.node.Backward(t.Stream, g, want)
+		grads := p.backward(st, g, want)
 		if t.Err() != nil {
-			return
-		}
-		if len(grads) != len(st.in) {
-			t.Fail(fmt.Errorf("its backward gave %d gradients for %d operands", len(grads), len(st.in)))
 			return
 		}
 		p.collect(st, grads, want, g)
 	}
 	p.drop(st)
+}
+
+// backward runs the node. Gradients that it has added to their sums are then no
+// longer wanted, and nil.
+func (p *pass) backward(st *step, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	var grads, sums []*tensor.Tensor
+	if n, ok := st.node.(Adder); ok {
+		sums = make([]*tensor.Tensor, len(st.in))
+		for i, v := range st.in {
+			if want[i] && p.of[v] != nil && once(st.in, v) {
+				sums[i] = p.own(v)
+			}
+		}
+		if p.t.Err() != nil {
+			return nil
+		}
+		grads = n.BackwardAdd(p.t.Stream, g, want, sums)
+	} else {
+		grads = st.node.Backward(p.t.Stream, g, want)
+	}
+	if len(grads) != len(st.in) {
+		p.t.Fail(fmt.Errorf("its backward gave %d gradients for %d operands", len(grads), len(st.in)))
+		return nil
+	}
+	for i, sum := range sums {
+		if sum != nil && grads[i] == sum {
+			grads[i], want[i] = nil, false
+		}
+	}
+	return grads
+}
+
+// once reports whether v is among vs no more than once.
+func once(vs []*Var, v *Var) bool {
+	n := 0
+	for _, x := range vs {
+		if x == v {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// own makes v's gradient an accumulator of the pass's own, in the wide type.
+func (p *pass) own(v *Var) *tensor.Tensor {
+	g, wide := p.of[v], v.DType().Wide()
+	if !p.owned[v] && !(g.DType() == wide && p.t.Sole(g) && !g.HasOverlap()) {
+		sum := p.t.Copy(wide, g)
+		p.t.Free(g)
+		p.of[v] = sum
+	}
+	p.owned[v] = true
+	return p.of[v]
 }
 
 // collect adds a node's gradients to what its operands have. Each holder of a
@@ -182,7 +231,8 @@ func (p *pass) add(v *Var, g *tensor.Tensor) {
 	case sum == nil:
 		p.of[v] = g
 		return
-	case p.owned[v]:
+	case p.owned[v] || sum.DType() == v.DType().Wide() && t.Sole(sum) && !sum.HasOverlap():
+		p.owned[v] = true
 		t.Accumulate(sum, g)
 	default:
 		p.of[v] = t.Binary(device.Add, v.DType().Wide(), sum, g)

@@ -19,6 +19,17 @@ type Node interface {
 	Backward(s *device.Stream, grad *tensor.Tensor, want []bool) []*tensor.Tensor
 }
 
+// Adder is a Node that can add gradients to sums that there are already, so that
+// an operand which many operations read costs no pass over memory for each.
+type Adder interface {
+	Node
+	// BackwardAdd is Backward where sums[i], if it is not nil, is the sum of the
+	// gradients that operand i has so far, of its shape and the wide type of its
+	// dtype. What is added to it in place is given as that sum itself; a
+	// gradient of its own is as good.
+	BackwardAdd(s *device.Stream, grad *tensor.Tensor, want []bool, sums []*tensor.Tensor) []*tensor.Tensor
+}
+
 var (
 	tensorType = reflect.TypeFor[*tensor.Tensor]()
 	varType    = reflect.TypeFor[*Var]()

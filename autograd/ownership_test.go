@@ -198,3 +198,73 @@ func TestPlaceOfQuestions(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+// adder is 2a + 3b, which adds its gradients to sums in place.
+type adder struct{ sums [][]*tensor.Tensor }
+
+func (n *adder) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	panic("an Adder is asked to add")
+}
+
+func (n *adder) BackwardAdd(s *device.Stream, g *tensor.Tensor, want []bool, sums []*tensor.Tensor) []*tensor.Tensor {
+	n.sums = append(n.sums, slices.Clone(sums))
+	out := make([]*tensor.Tensor, len(want))
+	for i := range out {
+		if !want[i] {
+			continue
+		}
+		wide := g.DType().Wide()
+		x := s.Unary(device.Unary{Func: device.MulScalar, A: float64(2 + i)}, wide, g)
+		if out[i] = x; sums[i] != nil {
+			s.Accumulate(sums[i], x)
+			s.Free(x)
+			out[i] = sums[i]
+		}
+	}
+	return out
+}
+
+// A node that can add to sums gets those of operands that have a gradient
+// already: in the wide type, held by nobody else, and not for one given twice.
+func TestAdder(t *testing.T) {
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		tape := newTape(t)
+		a, b, c := host(t, d, []float64{1, 2}, 2), host(t, d, []float64{3, 4}, 2), host(t, d, []float64{5, 6}, 2)
+		va, vb, vc := tape.Watch(a), tape.Watch(b), tape.Watch(c)
+		n := &adder{}
+		record := func(x, y *autograd.Var) *autograd.Var {
+			if _, ok := autograd.Begin("adder", x, y); !ok {
+				t.Fatal(tape.Err())
+			}
+			two := tape.Unary(device.Unary{Func: device.MulScalar, A: 2}, d, x.Tensor())
+			three := tape.Unary(device.Unary{Func: device.MulScalar, A: 3}, d, y.Tensor())
+			return tape.Record(tape.Binary(device.Add, d, two, three), n, x, y)
+		}
+		first := record(va, vb)                    // sums for both
+		second := record(vb, vb)                   // none: it is given twice
+		third := record(va, vc)                    // a has a gradient from the sum below, c has none yet
+		all := ops.Add(ops.Add(first, second), va) // a and the rest get one gradient between them
+		g, err := tape.Backward(ops.Sum(ops.Add(all, third), ops.All()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for x, want := range map[*tensor.Tensor][]float64{a: {5, 5}, b: {8, 8}, c: {3, 3}} {
+			if got := floats(t, tape, g.Of(x)); !slices.Equal(got, want) {
+				t.Errorf("%v: a gradient is %v, want %v", d, got, want)
+			}
+		}
+		if len(n.sums) != 3 {
+			t.Fatalf("%d calls", len(n.sums))
+		}
+		for i, want := range [][2]bool{{true, false}, {false, false}, {true, true}} { // backwards: third, second, first
+			for k, x := range n.sums[i] {
+				if (x != nil) != want[k] {
+					t.Errorf("%v: call %d, operand %d has the sum %v", d, i, k, x)
+				}
+				if x != nil && x.DType() != tensor.Float32 {
+					t.Errorf("%v: a sum in %v", d, x.DType())
+				}
+			}
+		}
+	}
+}

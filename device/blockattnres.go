@@ -52,4 +52,9 @@ type BlockAttnResGrads struct {
 	PartialBlock *tensor.Tensor   // (B,T,D)
 	ProjWeight   *tensor.Tensor   // (D)
 	RMSNormGamma *tensor.Tensor   // (D)
+
+	// Add says of the blocks, and last of the partial block if there is one,
+	// which gradients are added to what their tensors hold; nil: none is. They
+	// are rounded to the dtype of the sources before, as if written apart.
+	Add []bool
 }

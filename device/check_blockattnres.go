@@ -199,6 +199,8 @@ func CheckBlockAttnResBackward(dev tensor.Device, a *BlockAttnResArgs, saved *Bl
 		return argError(op, "gradients", "nil", "where to write them", tensor.ErrMissing)
 	case len(grads.Blocks) != 0 && len(grads.Blocks) != len(a.Blocks):
 		return argError(op, "grad_blocks", fmt.Sprintf("%d tensors", len(grads.Blocks)), fmt.Sprintf("none or %d", len(a.Blocks)), tensor.ErrCount)
+	case len(grads.Add) != 0 && len(grads.Add) != l:
+		return argError(op, "add", fmt.Sprintf("%d values", len(grads.Add)), fmt.Sprintf("none or %d", l), tensor.ErrCount)
 	case grads.PartialBlock != nil && a.PartialBlock == nil:
 		return argError(op, "grad_partial_block", "given", "nil without a partial block", tensor.ErrValue)
 	case grads.RMSNormGamma != nil && !a.RMSNorm:

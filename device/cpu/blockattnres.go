@@ -135,6 +135,7 @@ type attnScratch struct {
 	c                       [4]float64
 	past                    int // not 0: gradients are written past the caches
 	quick                   quickScratch
+	aside                   asideRows
 }
 
 // rowScaled are the numbers of a source on the careful path.
@@ -377,12 +378,16 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 			sums[c].v = q[c*r.width : (c+1)*r.width]
 		}
 	}
+	added := false // some gradient is added to what is there
+	for l := range grads.Add {
+		added = added || grads.Add[l] && wanted[l] != nil
+	}
 	ragged := false // some gradient does not lie as the quick path writes it
 	for l := range to {
-		ragged = ragged || wanted[l] != nil && to[l].sd != 1
+		ragged = ragged || wanted[l] != nil && to[l].sd != 1 && !(added && grads.Add[l])
 	}
 	past := 0
-	if len(r.rows)*r.tokens*r.width*r.rows[0].dtype.Size() >= quickPast {
+	if !added && len(r.rows)*r.tokens*r.width*r.rows[0].dtype.Size() >= quickPast {
 		past = 1
 	}
 	err = d.run(ctx, chunks, func(chunk int) {
@@ -401,7 +406,15 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 		if weights {
 			sum = &sums[chunk]
 		}
+		final := to
+		to := to
+		if added {
+			to = s.aside.rows(r, to, wanted, grads.Add)
+		}
 		r.each(ctx, chunk, length, func(b, t int) {
+			if added {
+				defer s.aside.add(r, final, wanted, grads.Add, b, t)
+			}
 			from[1].load(s.alpha, b, t)
 			if r.norm {
 				from[2].load(s.rms, b, t)

@@ -125,19 +125,27 @@ type node struct {
 }
 
 func (n *node) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	return n.BackwardAdd(s, g, want, make([]*tensor.Tensor, len(want)))
+}
+
+// BackwardAdd adds the gradients of blocks that others read too to their sums.
+func (n *node) BackwardAdd(s *device.Stream, g *tensor.Tensor, want []bool, sums []*tensor.Tensor) []*tensor.Tensor {
 	grads := make([]*tensor.Tensor, len(want))
 	blocks := len(n.args.Blocks)
 	d := n.args.Blocks[0].DType()
+	add := make([]bool, len(n.args.Sources()))
 	for i, w := range want {
 		switch {
 		case !w:
+		case i < len(add) && sums[i] != nil:
+			grads[i], add[i] = sums[i], true
 		case i <= blocks:
 			grads[i] = s.Empty(d, n.args.Blocks[0].Shape()...)
 		default:
 			grads[i] = s.Empty(d, n.args.ProjWeight.Len())
 		}
 	}
-	to := &device.BlockAttnResGrads{Blocks: grads[:blocks], PartialBlock: grads[blocks], ProjWeight: grads[blocks+1], RMSNormGamma: grads[blocks+2]}
+	to := &device.BlockAttnResGrads{Blocks: grads[:blocks], PartialBlock: grads[blocks], ProjWeight: grads[blocks+1], RMSNormGamma: grads[blocks+2], Add: add}
 	s.Run(func(ctx context.Context, dev device.Device) error {
 		fused, ok := dev.(device.BlockAttnRes)
 		if !ok {
