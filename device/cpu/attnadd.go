@@ -15,11 +15,7 @@ type asideRows struct {
 // added, in the dtype of the sources.
 func (s *asideRows) rows(r *attnRes, to []source, wanted []*tensor.Tensor, add []bool) []source {
 	d := r.rows[0].dtype
-	width := r.width
-	if r.quick != nil {
-		width = max(width, r.quick.n)
-	}
-	row := roundUp(width, 32) // elements, so many that each begins at a line
+	row := roundUp(r.width, 32) // elements: what the quick path writes, and whole lines
 	if need := len(to) * row * d.Size(); len(s.bytes) < need {
 		s.bytes = lines(need)
 	}

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -223,11 +224,32 @@ func TestRotaryKernel(t *testing.T) {
 	x := f(3, 4)
 	for _, bad := range [][4]*tensor.Tensor{
 		{f(3, 4), x, f(3, 4), f(3, 2)}, {f(3, 4), x, f(3, 2), f(2, 2)}, {f(3, 2), x, f(3, 2), f(3, 2)}, {f(3, 3), f(3, 3), f(3, 1), f(3, 1)},
-		{x, x, f(3, 2), f(3, 2)}, {f(4), f(4), f(2), f(2)}, {nil, x, f(3, 2), f(3, 2)}, {f(3, 4), x, nil, f(3, 2)},
+		{x, x, f(3, 2), f(3, 2)}, {f(4), f(4), f(2), f(2)}, {f(4), f(4), f(0, 2), f(0, 2)}, {nil, x, f(3, 2), f(3, 2)}, {f(3, 4), x, nil, f(3, 2)},
 		{f(3, 4), x, laid(t, dense, tensor.Float64, nil, 3, 2), f(3, 2)},
 	} {
 		if err := dev.RotateHalves(context.Background(), bad[0], bad[1], bad[2], bad[3], false); err == nil {
 			t.Errorf("%v is taken", bad)
+		}
+	}
+}
+
+// A product whose chunks hold what is packed of a for many columns and several
+// blocks of k has the bits of its rows alone, on any number of threads.
+func TestMatMulHoldsRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(71, 1))
+	const m, k, n = 203, 800, 700
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		a, b := laid(t, dense, d, numbers(r, m*k, -1, 1), m, k), laid(t, dense, d, numbers(r, k*n, -1, 1), k, n)
+		want := laid(t, dense, d, nil, m, n)
+		one := newDevice(t, 1)
+		for i := 0; i < m; i += 29 {
+			rows := func(x *tensor.Tensor) *tensor.Tensor { return must[*tensor.Tensor](t)(x.Slice(0, i, i+29)) }
+			ok(t, one.MatMul(bg, rows(want), rows(a), b))
+		}
+		for _, threads := range []int{1, 2, 3} {
+			got := laid(t, dense, d, nil, m, n)
+			ok(t, newDevice(t, threads).MatMul(bg, got, a, b))
+			sameBits(t, fmt.Sprintf("%v, %d threads", d, threads), got, want)
 		}
 	}
 }

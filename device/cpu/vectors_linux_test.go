@@ -54,6 +54,11 @@ func TestRowVectors(t *testing.T) {
 			if run%5 == 0 {
 				number[r.IntN(n)] = float32(math.NaN())
 			}
+			if run%7 == 0 {
+				for i, v := range number {
+					number[i] = -float32(math.Abs(float64(v)))
+				}
+			}
 			number = guardedCopy(t, number, behind)
 			for _, v := range number {
 				if float64(v) > most {
@@ -72,16 +77,20 @@ func TestRowVectors(t *testing.T) {
 				lanes[i%16] += float64(a[i]) * float64(b[i])
 				want[i] = float32(float64(float64(b[i])*(float64(a[i])-c)) * d)
 			}
+			dotWide(s, b, a) // leaves nothing behind
 			sameFloats(t, what+", dot", []float64{dotWide(s, a, b)}, []float64{joinLanes(lanes[:])})
 			softmaxSlope(s, y, b, c, d)
 			same32(t, what+", slope", y, want)
 			for i := range want {
-				want[i] = float32(float64(y[i]) * c)
+				want[i] = float32(float64(y[i]) * d)
 			}
-			scaleBy(s, y, c)
+			scaleBy(s, y, d)
 			same32(t, what+", scale", y, want)
 
 			rows, half := 1+r.IntN(4), n
+			if run == 50 { // more than one call takes
+				rows, half = 700, 48
+			}
 			long := func(n int) []float32 { return guardedCopy(t, hard32(r, n, run%4 < 2), behind) }
 			x, cos, sin := long(2*rows*half), long(rows*half), long(rows*half)
 			out, turned := guarded[float32](t, 2*rows*half, behind), make([]float32, 2*rows*half)
@@ -110,6 +119,9 @@ func TestRowBlocks(t *testing.T) {
 				rows, width, behind := 1+r.IntN(20), 1+r.IntN(100), run%2 == 0
 				if run%3 > 0 {
 					width = (width + 15) &^ 15
+				}
+				if run == 10 { // more than one call takes
+					rows, width = 500, 64
 				}
 				inner := 1 + run%5/4
 				stride := width*inner + r.IntN(20)
