@@ -240,15 +240,15 @@ func TestAdder(t *testing.T) {
 			three := tape.Unary(device.Unary{Func: device.MulScalar, A: 3}, d, y.Tensor())
 			return tape.Record(tape.Binary(device.Add, d, two, three), n, x, y)
 		}
-		first := record(va, vb)                    // sums for both
-		second := record(vb, vb)                   // none: it is given twice
-		third := record(va, vc)                    // a has a gradient from the sum below, c has none yet
-		all := ops.Add(ops.Add(first, second), va) // a and the rest get one gradient between them
+		first := record(va, vb)  // sums for both
+		second := record(vb, vb) // none: it is given twice
+		third := record(va, vc)  // a has a gradient from the sum below, c has none yet
+		all := ops.Add(ops.Add(ops.Add(first, second), ops.Neg(va)), vb)
 		g, err := tape.Backward(ops.Sum(ops.Add(all, third), ops.All()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for x, want := range map[*tensor.Tensor][]float64{a: {5, 5}, b: {8, 8}, c: {3, 3}} {
+		for x, want := range map[*tensor.Tensor][]float64{a: {3, 3}, b: {9, 9}, c: {3, 3}} {
 			if got := floats(t, tape, g.Of(x)); !slices.Equal(got, want) {
 				t.Errorf("%v: a gradient is %v, want %v", d, got, want)
 			}
