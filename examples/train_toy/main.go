@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	f.IntVar(&s.Seq, "seq", 128, "bytes of a sequence")
 	f.IntVar(&s.Batch, "batch", 8, "sequences of a batch")
 	f.IntVar(&s.Accum, "accum", 1, "batches whose gradients make one step")
-	f.IntVar(&s.Steps, "steps", 2400, "optimizer steps")
+	f.IntVar(&s.Steps, "steps", 2000, "optimizer steps")
 	f.Float64Var(&s.LR, "lr", 3e-3, "largest learning rate")
 	f.IntVar(&s.Warmup, "warmup", 40, "steps of linear warm-up")
 	f.Float64Var(&s.Decay, "weight-decay", 0.1, "AdamW's weight decay")
