@@ -241,7 +241,8 @@ func TestMatMulHoldsRows(t *testing.T) {
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 		a, b := laid(t, dense, d, numbers(r, m*k, -1, 1), m, k), laid(t, dense, d, numbers(r, k*n, -1, 1), k, n)
 		want := laid(t, dense, d, nil, m, n)
-		one := newDevice(t, 1)
+		one, fast := newDevice(t, 1), New(Threads(1), FastBFloat16())
+		defer fast.Close()
 		for i := 0; i < m; i += 29 {
 			rows := func(x *tensor.Tensor) *tensor.Tensor { return must[*tensor.Tensor](t)(x.Slice(0, i, i+29)) }
 			ok(t, one.MatMul(bg, rows(want), rows(a), b))
@@ -251,5 +252,11 @@ func TestMatMulHoldsRows(t *testing.T) {
 			ok(t, newDevice(t, threads).MatMul(bg, got, a, b))
 			sameBits(t, fmt.Sprintf("%v, %d threads", d, threads), got, want)
 		}
+		alone, held := laid(t, dense, d, nil, m, n), laid(t, dense, d, nil, m, n)
+		for i := 0; i < m; i += 29 {
+			ok(t, fast.MatMul(bg, must[*tensor.Tensor](t)(alone.Slice(0, i, i+29)), must[*tensor.Tensor](t)(a.Slice(0, i, i+29)), b))
+		}
+		ok(t, fast.MatMul(bg, held, a, b))
+		sameBits(t, fmt.Sprintf("%v, with FastBFloat16", d), held, alone)
 	}
 }

@@ -49,8 +49,9 @@ type tileKernel[F real] struct {
 }
 
 // rowKernel adds to a tile of c, whose rows are ldc elements apart, the product
-// of rows of a and columns of b, for k >= 1; without add, c is taken for zeros. Element (i,k) of a is at
-// a + i*ars + k*acs; the columns for each k begin at b + k*bks.
+// of rows of a and columns of b, for k >= 1; without add, c is taken for zeros.
+// Element (i,k) of a is at a + i*ars + k*acs; the columns for each k begin at
+// b + k*bks.
 type rowKernel[F real] struct {
 	rows int
 	run  func(c *F, ldc int, a *F, ars, acs int, b *F, bks, k int, add bool)
