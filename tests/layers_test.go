@@ -49,7 +49,7 @@ var layers = map[string][]string{
 // foreign says which packages may import another module.
 var foreign = map[string][]string{
 	"github.com/x448/float16":           {"tensor"},
-	"golang.org/x/sys":                  {"device/cpu", "bench"},
+	"golang.org/x/sys":                  {"device/cpu", "bench", "tests/mutate"},
 	"golang.org/x/term":                 {"examples/...", "tests/mutate"},
 	"github.com/schollz/progressbar/v3": {"examples/...", "tests/mutate"},
 	"gonum.org/v1/plot":                 {"examples/...", "bench"},

@@ -58,9 +58,21 @@ func TestQuickKernels(t *testing.T) {
 	r := rand.New(rand.NewPCG(81, 1))
 	for _, x := range machineTiers() {
 		for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-			k, twin := quickKernelsOf(x, d), quickPortable(d)
-			for run := range 40 {
+			variants, twin := quickVariants(x, d), quickPortable(d)
+			for run := range 40 * len(variants) {
+				k, run := variants[run%len(variants)], run/len(variants)
 				n, l, behind, tame := 32*(1+r.IntN(5)), 1+r.IntN(5), run%2 == 0, run%4 < 2
+				scale := float32(1)
+				if run%5 == 4 { // subnormal numbers in all that is added
+					scale, tame = 0x1p-126, true
+				}
+				some := func(n int) []float32 {
+					x := hard32(r, n, tame)
+					for i := range x {
+						x[i] *= scale
+					}
+					return x
+				}
 				if run == 7 {
 					n = 2*quickSegment + 64
 				}
@@ -69,13 +81,12 @@ func TestQuickKernels(t *testing.T) {
 				var out [][]byte
 				for i := range l {
 					row := guarded[byte](t, 2*n, behind)
-					store(row, d, 0, 1, hard32(r, n, tame))
+					store(row, d, 0, 1, some(n))
 					rows[i] = unsafe.Pointer(&row[0])
 					b := guarded[byte](t, 2*n, behind)
 					to[i], out = unsafe.Pointer(&b[0]), append(out, b)
 				}
-				vector := func() []float32 { return guardedCopy(t, hard32(r, n, tame), behind) }
-				u, g := vector(), vector()
+				u, g := guardedCopy(t, some(n), behind), guardedCopy(t, some(n), behind)
 				pair := func() ([]float32, []float32) { return guarded[float32](t, l, behind), guarded[float32](t, l, behind) }
 				for name, f := range map[string][2]func(rows *unsafe.Pointer, ahead *uintptr, x, u *float32, l, n int, vx, vu *float32){
 					"squares": {k.squares, twin.squares}, "dots": {k.dots, twin.dots},

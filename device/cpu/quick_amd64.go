@@ -34,6 +34,9 @@ func quicknarrowBF16AVX512(to unsafe.Pointer, h *float32, c float32, n int)
 func quickslopesBF16AVX512(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)
 
 //go:noescape
+func quickslopesBF16AVX512BF16(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)
+
+//go:noescape
 func quickwidenBF16AVX512(to *float32, from unsafe.Pointer, n int)
 
 //go:noescape
@@ -115,6 +118,7 @@ func quickFence()
 
 // The kernels of each tier, made once.
 var (
+	quickBF16Rounds = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512BF16, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
 	quickBF16AVX512 = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
 	quickF16AVX512  = &quickKernels{quicksquaresF16AVX512, quickdotsF16AVX512, quickmixF16AVX512, quickslopesF16AVX512, halfKernels{quickwidenF16AVX512, quicknarrowF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
 	quickBF16AVX2   = &quickKernels{quicksquaresBF16AVX2, quickdotsBF16AVX2, quickmixBF16AVX2, quickslopesBF16AVX2, halfKernels{quickwidenBF16AVX2, quicknarrowBF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
@@ -124,6 +128,8 @@ var (
 func quickKernelsOf(t tier, d tensor.DType) *quickKernels {
 	bf16 := d == tensor.BFloat16
 	switch {
+	case t == avx512 && bf16 && hasAVX512BF16:
+		return quickBF16Rounds // an instruction for it, and the same bits
 	case t == avx512 && bf16:
 		return quickBF16AVX512
 	case t == avx512:

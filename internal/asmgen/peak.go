@@ -39,15 +39,23 @@ func (t *text) peak(name string, count int, fma, zero func(i int)) {
 	t.finish()
 }
 
-// dotBF16 is VDPBF16PS of three vector registers, which the assembler does not
-// know: to each float32 of to it adds the products of two pairs of bfloat16.
-func (t *text) dotBF16(b, a, to int) {
+// dotBF16 is VDPBF16PS of three vector registers: to each float32 of to it adds
+// the products of two pairs of bfloat16.
+func (t *text) dotBF16(b, a, to int) { t.evex("VDPBF16PS", 2, 0x52, b, a, to) }
+
+// roundBF16 is VCVTNE2PS2BF16: the bfloat16 nearest to the float32 of low and,
+// behind them, of high. Subnormal numbers become 0.
+func (t *text) roundBF16(low, high, to int) { t.evex("VCVTNE2PS2BF16", 3, 0x72, low, high, to) }
+
+// evex is an instruction on three vector registers that the assembler does not
+// know, of the opcodes that begin with 0f 38; prefix is 2 for f3 and 3 for f2.
+func (t *text) evex(name string, prefix, opcode, b, a, to int) {
 	not := func(x int) int { return ^x & 1 }
 	bytes := []int{0x62,
 		not(to>>3)<<7 | not(b>>4)<<6 | not(b>>3)<<5 | not(to>>4)<<4 | 2,
-		(^a&15)<<3 | 4 | 2,
+		(^a&15)<<3 | 4 | prefix,
 		2<<5 | not(a>>4)<<3,
-		0x52,
+		opcode,
 		0xc0 | to&7<<3 | b&7}
 	t.WriteString("\t")
 	for i, x := range bytes {
@@ -56,5 +64,5 @@ func (t *text) dotBF16(b, a, to int) {
 		}
 		fmt.Fprintf(t, "BYTE $0x%02x", x)
 	}
-	fmt.Fprintf(t, " // VDPBF16PS Z%d, Z%d, Z%d\n", b, a, to)
+	fmt.Fprintf(t, " // %s Z%d, Z%d, Z%d\n", name, b, a, to)
 }

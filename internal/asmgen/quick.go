@@ -14,13 +14,14 @@ func quickKernels() string {
 			q.sums(r, false)
 			q.mix(r)
 			q.narrow(r)
-			q.slopes(r)
+			q.slopes(r, false)
 			q.widenRow(r)
 		}
 		q.roots()
 		q.exps()
 		q.addWide()
 	}
+	quick{t, avx512}.slopes(row{"BF16", 2}, true)
 	t.function("quickFence", "func quickFence()", 0)
 	t.op("SFENCE")
 	t.op("RET")
@@ -249,22 +250,35 @@ func (q quick) constants(r row) {
 	set("$0x400000", 14)
 }
 
-// store rounds 32 columns, in consecutive registers from at on, once to a row;
-// temp are two registers more. NaN stays NaN. Where a whole line of a cache is
-// written past it, nontemporal is true.
-func (q quick) store(r row, at, temp int, to string, nontemporal bool) {
+// store rounds the columns of two vectors, in consecutive registers from at on,
+// once to a row; temp are two registers more. NaN stays NaN.
+func (q quick) store(r row, at, temp int, to string) {
+	q.round(r, at, temp)
+	q.move(temp, to, false)
+}
+
+// move writes a vector; where a whole line of a cache is written past it,
+// nontemporal is true.
+func (q quick) move(at int, to string, nontemporal bool) {
+	switch {
+	case nontemporal:
+		q.op("VMOVNTDQ", q.r(at), to)
+	case q.lanes() == 16:
+		q.op("VMOVDQU64", q.r(at), to)
+	default:
+		q.op("VMOVDQU", q.r(at), to)
+	}
+}
+
+// round is what store writes, in register temp.
+func (q quick) round(r row, at, temp int) {
 	y := func(i int) string { return fmt.Sprintf("Y%d", i) }
 	x := func(i int) string { return fmt.Sprintf("X%d", i) }
 	if q.lanes() == 16 {
-		move := "VMOVDQU64"
-		if nontemporal {
-			move = "VMOVNTDQ"
-		}
 		if r.name == "F16" {
 			q.op("VCVTPS2PH", "$0", q.r(at), y(temp))
 			q.op("VCVTPS2PH", "$0", q.r(at+1), y(temp+1))
 			q.op("VINSERTI64X4", "$1", y(temp+1), q.r(temp), q.r(temp))
-			q.op(move, q.r(temp), to)
 			return
 		}
 		for i := range 2 {
@@ -278,14 +292,9 @@ func (q quick) store(r row, at, temp int, to string, nontemporal bool) {
 			q.op("VPORD", q.r(roundQuiet), q.r(at+i), fmt.Sprintf("K%d", 3+i), q.r(temp+i))
 		}
 		q.op("VPERMT2W", q.r(temp+1), q.r(roundIndex), q.r(temp))
-		q.op(move, q.r(temp), to)
 		return
 	}
-	move := "VMOVDQU"
-	if nontemporal {
-		move = "VMOVNTDQ"
-	}
-	for i := range 2 { // two vectors of eight for 16 columns; the caller does it twice
+	for i := range 2 {
 		if r.name == "F16" {
 			q.op("VCVTPS2PH", "$0", q.r(at+i), x(temp+i))
 			continue
@@ -306,7 +315,6 @@ func (q quick) store(r row, at, temp int, to string, nontemporal bool) {
 		q.op("VPACKUSDW", q.r(temp+1), q.r(temp), q.r(temp))
 		q.op("VPERMQ", "$0xd8", q.r(temp), q.r(temp))
 	}
-	q.op(move, q.r(temp), to)
 }
 
 // perStore is how many columns one store takes.
@@ -331,7 +339,7 @@ func (q quick) narrow(r row) {
 		for i := range 2 {
 			q.op("VMULPS", fmt.Sprintf("%d(SI)", 4*at+i*q.bytes), q.r(8), q.r(i))
 		}
-		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at), false)
+		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at))
 	}
 	q.op("ADDQ", "$128", "SI")
 	q.op("ADDQ", "$64", "DI")
@@ -342,8 +350,13 @@ func (q quick) narrow(r row) {
 
 // slopes writes dv = c[0] g + c[1] u - c[2] v of each row and adds c[3] v to sum,
 // for some columns at a time along the rows. What is at ahead is fetched as by mix.
-func (q quick) slopes(r row) {
+// An instruction may round two vectors, except where one of them has a subnormal
+// number, which it would not keep.
+func (q quick) slopes(r row, instruction bool) {
 	name := "quickslopes" + r.name + q.name
+	if instruction {
+		name += "BF16"
+	}
 	q.begin(name, "(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)", 88,
 		"to+0(FP)", "R8", "rows+8(FP)", "R9", "grad+24(FP)", "BX", "u+32(FP)", "DX", "sum+40(FP)", "R10", "c+48(FP)", "R11", "l+56(FP)", "R12", "at+64(FP)", "R13", "n+72(FP)", "CX")
 	q.op("SHLQ", "$1", "R13")
@@ -352,22 +365,34 @@ func (q quick) slopes(r row) {
 	if q.lanes() == 16 { // 64 columns where there are
 		q.op("CMPQ", "CX", "$64")
 		q.op("JLT", "half")
-		q.slopesPart(r, "whole", 4)
+		slow := q.slopesPart(r, "whole", 4, instruction)
 		q.op("CMPQ", "CX", "$64")
 		q.op("JGE", "whole")
 		q.op("TESTQ", "CX", "CX")
 		q.op("JZ", "done")
-		q.slopesPart(r, "half", 2)
+		slow = append(slow, q.slopesPart(r, "half", 2, instruction)...)
 		q.label("done")
-	} else {
-		q.slopesPart(r, "whole", 2)
-		q.op("TESTQ", "CX", "CX")
-		q.op("JNZ", "whole")
+		q.finish()
+		for _, part := range slow {
+			q.label(part.label + "slow")
+			q.round(r, part.at, part.temp)
+			q.op("JMP", part.label+"rounded")
+		}
+		return
 	}
+	q.slopesPart(r, "whole", 2, false)
+	q.op("TESTQ", "CX", "CX")
+	q.op("JNZ", "whole")
 	q.finish()
 }
 
-func (q quick) slopesPart(r row, label string, vectors int) {
+// subnormals is where numbers wait that an instruction cannot round.
+type subnormals struct {
+	label    string
+	at, temp int
+}
+
+func (q quick) slopesPart(r row, label string, vectors int, instruction bool) (slow []subnormals) {
 	columns := vectors * q.lanes()
 	at := func(reg string, i int) string { return fmt.Sprintf("%d(%s)", i*q.bytes, reg) }
 	// grad from 0, u from vectors, sum from 2 vectors, then v, dv and two more.
@@ -421,12 +446,25 @@ func (q quick) slopesPart(r row, label string, vectors int) {
 			}
 		}
 		part := fmt.Sprintf("%s%d", label, i)
+		if instruction {
+			slow = append(slow, subnormals{part, dv, temp})
+			for k := range 2 {
+				q.op("VFPCLASSPSZ", "$0x20", q.r(dv+k), fmt.Sprintf("K%d", 1+k))
+			}
+			q.op("KORTESTW", "K1", "K2")
+			q.op("JNZ", part+"slow")
+			q.roundBF16(dv, dv+1, temp)
+			q.label(part + "rounded")
+		} else {
+			q.round(r, dv, temp)
+		}
+		to := fmt.Sprintf("%d(R14)", i*q.bytes/2)
 		q.op("TESTQ", "R15", "R15")
 		q.op("JZ", part+"near")
-		q.store(r, dv, temp, fmt.Sprintf("%d(R14)", i*q.bytes/2), true)
+		q.move(temp, to, true)
 		q.op("JMP", part+"stored")
 		q.label(part + "near")
-		q.store(r, dv, temp, fmt.Sprintf("%d(R14)", i*q.bytes/2), false)
+		q.move(temp, to, false)
 		q.label(part + "stored")
 	}
 	q.op("ADDQ", "$16", "DI")
@@ -441,6 +479,7 @@ func (q quick) slopesPart(r row, label string, vectors int) {
 	}
 	q.op("ADDQ", fmt.Sprintf("$%d", 2*columns), "R13")
 	q.op("SUBQ", fmt.Sprintf("$%d", columns), "CX")
+	return slow
 }
 
 // widenRow is a row as float32; n is a multiple of 16.

@@ -166,7 +166,7 @@ func (q quick) narrowRows(r row) {
 		for i := range 2 {
 			q.op("VMOVUPS", fmt.Sprintf("%d(SI)", 4*at+i*q.bytes), q.r(i))
 		}
-		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at), false)
+		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at))
 	}
 	q.op("ADDQ", "$128", "SI")
 	q.op("ADDQ", "$64", "DI")

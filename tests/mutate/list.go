@@ -48,7 +48,7 @@ var bug = regexp.MustCompile(`^(-|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)(?:#(\d+))?: (
 //
 //	file PATH                     the bugs that follow are in this file of the module
 //	by SUITE SUITE ...            and are looked for by these tests, in this order
-//	needs TIER                    on machines that have this tier of package cpu
+//	needs TIER                    on machines that have this tier of package cpu, or avx512_bf16
 //	FUNCTION: OLD => NEW          a bug: OLD, which is there once, becomes NEW
 //	FUNCTION#K: OLD => NEW        the K-th OLD of the function
 //	-: OLD => NEW                 in the file, outside of functions

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	features "golang.org/x/sys/cpu"
 	"golang.org/x/term"
 
 	"github.com/lamina-go/lamina/device/cpu"
@@ -140,7 +141,13 @@ func readLists() (all []*mutant, err error) {
 // has reports whether this machine has a tier of instructions.
 func has(tier string) bool {
 	best := cpu.Tier()
-	return tier == "" || tier == best || tier == "avx2" && best == "avx512"
+	switch tier {
+	case "avx2":
+		return best == "avx2" || best == "avx512"
+	case "avx512_bf16":
+		return best == "avx512" && features.X86.HasAVX512BF16
+	}
+	return tier == "" || tier == best
 }
 
 // test builds and runs the mutants and gives how many survived.
