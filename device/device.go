@@ -4,7 +4,7 @@
 // [Device] is the contract: a narrow set of kernels in which every operation of
 // package ops can be expressed. A device may do more, by implementing one of
 // the optional interfaces for fused kernels ([BlockAttnRes], [Attention], [Norm],
-// [Rotary], [AdamW] and [MatMulBias]); they are
+// [Rotary], [Softmax], [AdamW] and [MatMulBias]); they are
 // found by type assertion, and a device may decline a call with an error that
 // wraps errors.ErrUnsupported. Package devicetest proves an implementation.
 //

@@ -1,10 +1,9 @@
 package ops
 
 import (
-	"math"
-
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -51,22 +50,27 @@ func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int
 		return t.Fails(err)
 	}
 	classes, counted := x.Dim(-1), 0
-	at := make([]int64, len(ids))       // where the target's logit lies among all
-	weight := make([]float64, len(ids)) // 0 where ignored
 	for i, id := range ids {
 		switch {
 		case id == int64(ignore):
-			at[i] = int64(i * classes)
 			continue
 		case id < 0 || id >= int64(classes):
 			return fail(t, op, fmt.Sprintf("targets[%d]", i), fmt.Sprint(id), fmt.Sprintf("a class below %d", classes), tensor.ErrIndex)
 		}
 		counted++
-		weight[i], at[i] = 1, int64(i*classes)+id
 	}
-	if reduction == MeanOfCounted {
-		for i := range weight {
-			weight[i] /= float64(counted)
+	if losses, n := fusedCrossEntropy(t, x, ids, reduction, ignore, counted); losses != nil {
+		return t.Record(joined(t, losses, reduction, counted, targets.Shape()), n, targets, logits)
+	}
+	at := make([]int64, len(ids))       // where the target's logit lies among all
+	weight := make([]float64, len(ids)) // 0 where ignored
+	for i, id := range ids {
+		at[i] = int64(i * classes)
+		if id != int64(ignore) {
+			weight[i], at[i] = 1, at[i]+id
+			if reduction == MeanOfCounted {
+				weight[i] /= float64(counted)
+			}
 		}
 	}
 	wide := x.DType().Wide()
@@ -97,18 +101,73 @@ func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int
 	losses = t.Where(wide, mask, c.keep(t.Full(wide, 0)), losses)
 	n.ignored = mask
 	c.temp = without(c.temp, mask)
-	var out *tensor.Tensor
-	switch reduction {
-	case PerTarget:
-		out = t.View(func() (*tensor.Tensor, error) { return losses.Reshape(targets.Shape()...) })
-	case SumOfAll:
-		out = scalar(t, t.Reduce(device.Sum, wide, c.keep(losses)))
-	default:
-		sum := c.keep(t.Reduce(device.Sum, wide, c.keep(losses)))
-		out = scalar(t, t.Unary(device.Unary{Func: device.DivScalar, A: float64(counted)}, wide, sum))
-	}
+	out := joined(t, losses, reduction, counted, targets.Shape())
 	c.done()
 	return t.Record(out, n, targets, logits)
+}
+
+// joined is the loss of the losses (N,1), which it takes.
+func joined(t *autograd.Tape, losses *tensor.Tensor, reduction Reduction, counted int, targets tensor.Shape) *tensor.Tensor {
+	if reduction == PerTarget {
+		return t.View(func() (*tensor.Tensor, error) { return losses.Reshape(targets...) })
+	}
+	sum := t.Reduce(device.Sum, losses.DType(), losses)
+	t.Free(losses)
+	if reduction == MeanOfCounted {
+		mean := t.Unary(device.Unary{Func: device.DivScalar, A: float64(counted)}, sum.DType(), sum)
+		t.Free(sum)
+		sum = mean
+	}
+	return scalar(t, sum)
+}
+
+// fusedCrossEntropy is the losses (N,1) by the device's fused kernel, and the
+// node of their reduction; nil where there is no such kernel or it declines.
+func fusedCrossEntropy(t *autograd.Tape, x *tensor.Tensor, ids []int64, reduction Reduction, ignore, counted int) (*tensor.Tensor, autograd.Node) {
+	dev, ok := t.Device().(device.Softmax)
+	if !ok || len(ids) == 0 {
+		return nil, nil
+	}
+	// The targets are copied: who gave them may write the next ones before the backward.
+	n := &wholeCrossEntropy{args: device.CrossEntropyArgs{X: rows(t.Stream, x), Targets: uploadIDs(t, ids), Ignore: ignore},
+		stats: t.Empty(tensor.Float64, len(ids), 2), shape: x.Shape(), scale: 1, per: reduction == PerTarget}
+	if reduction == MeanOfCounted {
+		n.scale = 1 / float64(counted)
+	}
+	losses := t.Empty(x.DType().Wide(), len(ids), 1)
+	if t.Try(func(ctx context.Context, _ device.Device) error {
+		return dev.CrossEntropyForward(ctx, &n.args, losses, n.stats)
+	}) {
+		t.Free(losses, n.stats, n.args.Targets)
+		if n.args.X.Memory() != x.Memory() {
+			t.Free(n.args.X)
+		}
+		return nil, nil
+	}
+	return losses, n
+}
+
+// wholeCrossEntropy is the fused cross-entropy; see device.Softmax.
+type wholeCrossEntropy struct {
+	args  device.CrossEntropyArgs
+	stats *tensor.Tensor // (N,2) in float64
+	shape tensor.Shape   // of the logits
+	scale float64        // of each loss in the result
+	per   bool
+}
+
+func (n *wholeCrossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	x := n.args.X
+	if kept := (tensor.Shape{x.Dim(0), 1}); n.per {
+		g = reshape(s, g, kept)
+	} else {
+		g = s.Expand(g, kept...)
+	}
+	dx := s.Empty(x.DType(), x.Shape()...)
+	s.Run(func(ctx context.Context, dev device.Device) error {
+		return dev.(device.Softmax).CrossEntropyBackward(ctx, &n.args, n.stats, g, n.scale, dx)
+	})
+	return []*tensor.Tensor{nil, s.View(func() (*tensor.Tensor, error) { return dx.Reshape(n.shape...) })}
 }
 
 func without(ts []*tensor.Tensor, x *tensor.Tensor) []*tensor.Tensor {

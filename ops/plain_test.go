@@ -27,6 +27,15 @@ func TestWithoutFusedKernels(t *testing.T) {
 		}
 		y := ops.Attention(ops.RotaryEmbedding(in[0], 100, 3), in[1], in[2], ops.AttentionOptions{Causal: true})
 		y = ops.RMSNorm(ops.LayerNorm(y, in[3], in[4], 0.3), in[4], 0.2)
+		targets := make([]float64, b*h*n)
+		for i := range targets {
+			if targets[i] = float64(i % w); i%5 == 0 {
+				targets[i] = ops.IgnoreIndex
+			}
+		}
+		loss := ops.CrossEntropy(y, ids(tape, targets, b, h, n), ops.MeanOfCounted, ops.IgnoreIndex)
+		each := ops.CrossEntropy(y, ids(tape, targets, b, h, n), ops.PerTarget, ops.IgnoreIndex)
+		y = ops.Add(ops.Add(ops.Softmax(y, -1), ops.LogSoftmax(y, 1)), ops.Mul(ops.Unsqueeze(each, -1), loss))
 		y = ops.Sum(ops.Square(ops.Linear(y, in[5], in[6])), ops.All())
 		return append([][]float64{values(t, y)}, gradients(t, y, in...)...)
 	}

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"math"
 
 	"github.com/lamina-go/lamina/autograd"
@@ -14,6 +15,9 @@ func Softmax(x *autograd.Var, axis int) *autograd.Var {
 	t, a, ok := beginAxis("softmax", x, axis)
 	if !ok {
 		return t.Dead()
+	}
+	if y := fusedSoftmax(t, x, a, false); y != nil {
+		return y
 	}
 	y := softmax(t.Stream, x.Tensor(), a)
 	out := y
@@ -31,6 +35,54 @@ func beginAxis(op string, x *autograd.Var, axis int) (*autograd.Tape, int, bool)
 	a, err := x.Shape().Axis(axis)
 	t.Fail(err)
 	return t, a, err == nil
+}
+
+// fusedSoftmax is the softmax along an axis, or its logarithm, as the device's
+// fused kernel; nil where there is none or it declines.
+func fusedSoftmax(t *autograd.Tape, x *autograd.Var, axis int, log bool) *autograd.Var {
+	dev, ok := t.Device().(device.Softmax)
+	if !ok || x.Tensor().Dim(axis) == 0 {
+		return nil
+	}
+	n := &wholeSoftmax{axis: axis, log: log}
+	n.x = n.last(t.Stream, x.Tensor())
+	pair := append(tensor.Shape{}, n.x.Shape()...)
+	pair[len(pair)-1] = 2
+	y := t.Empty(x.DType(), x.Shape()...)
+	rows := n.last(t.Stream, y)
+	n.stats = t.Empty(tensor.Float64, pair...)
+	if t.Try(func(ctx context.Context, _ device.Device) error {
+		return dev.SoftmaxForward(ctx, rows, n.stats, n.x, log)
+	}) {
+		t.Free(y, n.stats)
+		return nil
+	}
+	return t.Record(y, n, x)
+}
+
+// wholeSoftmax is the fused softmax or its logarithm; see device.Softmax.
+type wholeSoftmax struct {
+	x     *tensor.Tensor // the axis last
+	stats *tensor.Tensor // (...,2) in float64
+	axis  int
+	log   bool
+}
+
+// last is a tensor with the axis in the place of the last one.
+func (n *wholeSoftmax) last(s *device.Stream, x *tensor.Tensor) *tensor.Tensor {
+	if n.axis == x.Rank()-1 {
+		return x
+	}
+	return s.View(func() (*tensor.Tensor, error) { return x.Transpose(n.axis, -1) })
+}
+
+func (n *wholeSoftmax) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	dx := s.Empty(n.x.DType(), g.Shape()...)
+	rows, grad := n.last(s, dx), n.last(s, g)
+	s.Run(func(ctx context.Context, dev device.Device) error {
+		return dev.(device.Softmax).SoftmaxBackward(ctx, rows, grad, n.x, n.stats, n.log)
+	})
+	return []*tensor.Tensor{dx}
 }
 
 // softmax is in the wide type. Along an axis without elements it is empty.
@@ -74,6 +126,9 @@ func LogSoftmax(x *autograd.Var, axis int) *autograd.Var {
 	t, a, ok := beginAxis("log-softmax", x, axis)
 	if !ok {
 		return t.Dead()
+	}
+	if y := fusedSoftmax(t, x, a, true); y != nil {
+		return y
 	}
 	if x.Tensor().Len() == 0 {
 		return t.Record(t.Empty(x.DType(), x.Shape()...), &logSoftmax{x: x.Tensor()}, x)

@@ -33,6 +33,7 @@ var exported = []any{
 	device.CheckFill, device.CheckGather, device.CheckMatMul, device.CheckReduce, device.CheckScatterAdd, device.CheckUnary,
 	device.CheckUnaryGrad, device.CheckUpload, device.CheckWhere, device.NewStream, device.CheckAdamW, device.CheckAttention,
 	device.CheckAttentionBackward, device.CheckMatMulBias, device.CheckNorm, device.CheckNormBackward, device.CheckRotary,
+	device.CheckSoftmax, device.CheckSoftmaxBackward, device.CheckCrossEntropy, device.CheckCrossEntropyBackward,
 	autograd.NewTape, autograd.Begin, autograd.Failed, gradcheck.Check, nn.NewDepth, nn.NewTransformer, nn.ParseResidual,
 	optim.Cosine, optim.NewAccumulator, optim.NewAdamW,
 	precision.NewComparison, precision.CommunityOld, precision.CommunityNew, precision.FormatOf, precision.ParseLevel, precision.InputsOf, precision.WithOutliers,
@@ -99,6 +100,7 @@ func badArguments(t *testing.T, dev *cpu.Device) []any {
 		blockattnres.Tensors{Blocks: []*tensor.Tensor{x, nil}}, &device.BlockAttnResArgs{Blocks: []*tensor.Tensor{nil}},
 		&device.BlockAttnResArgs{Blocks: []*tensor.Tensor{x}}, &device.BlockAttnResOut{}, &device.BlockAttnResGrads{},
 		&device.NormArgs{}, &device.NormArgs{X: x}, &device.NormArgs{X: x, Eps: -1}, &device.NormArgs{X: x, Weight: scalar, Center: true}, &device.NormArgs{X: empty}, &device.NormArgs{X: &tensor.Tensor{}},
+		&device.CrossEntropyArgs{}, &device.CrossEntropyArgs{X: x, Targets: ids}, &device.CrossEntropyArgs{X: x, Targets: must(ids.Slice(0, 0, 2))}, &device.CrossEntropyArgs{X: empty, Targets: &tensor.Tensor{}},
 		&device.AttentionArgs{}, &device.AttentionArgs{Q: x, K: x, V: x}, &device.AttentionArgs{Q: four, K: four, V: four, Causal: true}, &device.AttentionArgs{Q: four, K: four, V: four, Scale: math.NaN()}, four,
 		[]optim.Param{{}}, []optim.Param{{Value: x}}, autograd.Gradients{}, transformer,
 	}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/lamina-go/lamina/device"
@@ -12,12 +13,24 @@ import (
 // readIDs writes the ids of a tensor to dst and reports the first that is not
 // a row of a table of the given number of rows.
 func readIDs(op string, dst []int, ids *tensor.Tensor, rows int) error {
-	b, err := bytesOf(ids)
-	if err != nil {
+	if err := rawIDs(dst, ids); err != nil {
 		return err
 	}
-	if len(dst) == 0 {
-		return nil
+	for i, id := range dst {
+		if id < 0 || id >= rows {
+			return &tensor.ArgError{Op: op, Arg: "ids[" + strconv.Itoa(i) + "]", Got: strconv.Itoa(id),
+				Want: fmt.Sprintf("a row of the %d there are", rows), Kind: tensor.ErrIndex}
+		}
+	}
+	return nil
+}
+
+// rawIDs writes the numbers of an integer tensor to dst; what is too large for
+// an int becomes the least of them.
+func rawIDs(dst []int, ids *tensor.Tensor) error {
+	b, err := bytesOf(ids)
+	if err != nil || len(dst) == 0 {
+		return err
 	}
 	at, stride := ids.Offset(), ids.Strides()[0]
 	if ids.DType() == tensor.Int32 {
@@ -25,20 +38,14 @@ func readIDs(op string, dst []int, ids *tensor.Tensor, rows int) error {
 		for i := range dst {
 			dst[i] = int(src[at+i*stride])
 		}
-	} else {
-		src := elems[int64](b)
-		for i := range dst {
-			if id := src[at+i*stride]; id == int64(int(id)) {
-				dst[i] = int(id)
-			} else {
-				dst[i] = -1 // too large for an int: no row either
-			}
-		}
+		return nil
 	}
-	for i, id := range dst {
-		if id < 0 || id >= rows {
-			return &tensor.ArgError{Op: op, Arg: "ids[" + strconv.Itoa(i) + "]", Got: strconv.Itoa(id),
-				Want: fmt.Sprintf("a row of the %d there are", rows), Kind: tensor.ErrIndex}
+	src := elems[int64](b)
+	for i := range dst {
+		if id := src[at+i*stride]; id == int64(int(id)) {
+			dst[i] = int(id)
+		} else {
+			dst[i] = math.MinInt
 		}
 	}
 	return nil

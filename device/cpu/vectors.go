@@ -18,6 +18,8 @@ type vectorKernels struct {
 	dot                func(a, b *float32, n int, lanes *[16]float64) // a b, added to lanes by index
 	slope              func(t, p *float32, c *[2]float64, n int)      // t = p (t - c[0]) c[1]
 	scale              func(x *float32, c *float64, n int)            // x = c x
+	shift              func(y, x *float32, c *[2]float64, n int)      // y = x - c[0] - c[1]
+	subtract           func(t, p *float32, c *float64, n int)         // t = t - c p
 	// Pairs of the two halves of rows turned, n columns of each; see rotateRows.
 	rotate func(out, x, cos, sin, sign *float32, half, rows, n int)
 	// Rows of n elements, stride bytes apart, as float32 one behind another.
@@ -187,6 +189,38 @@ func scaleBy[F real](s *rowScratch, x []F, c float64) {
 	}
 	for i, v := range x[done:] {
 		x[done+i] = F(float64(v) * c)
+	}
+}
+
+// shiftBy: y = x - c - d, in float64.
+func shiftBy(s *rowScratch, y, x []float32, c, d float64) {
+	x = x[:len(y)]
+	done := 0
+	if k := vectorKernelsOf(active); k != nil {
+		s.c = [2]float64{c, d}
+		for n := 0; done < len(x)&^15; done += n {
+			n = min(rowAtOnce, len(x)&^15-done)
+			k.shift(&y[done], &x[done], &s.c, n)
+		}
+	}
+	for i, v := range x[done:] {
+		y[done+i] = float32(float64(v) - c - d)
+	}
+}
+
+// subtractTimes: t -= c p, fused in float64.
+func subtractTimes(s *rowScratch, t, p []float32, c float64) {
+	p = p[:len(t)]
+	done := 0
+	if k := vectorKernelsOf(active); k != nil {
+		s.c[0] = c
+		for n := 0; done < len(t)&^15; done += n {
+			n = min(rowAtOnce, len(t)&^15-done)
+			k.subtract(&t[done], &p[done], &s.c[0], n)
+		}
+	}
+	for i, v := range p[done:] {
+		t[done+i] = float32(math.FMA(-c, float64(v), float64(t[done+i])))
 	}
 }
 

@@ -86,6 +86,17 @@ func TestRowVectors(t *testing.T) {
 			}
 			scaleBy(s, y, d)
 			same32(t, what+", scale", y, want)
+			far := float64(a[r.IntN(n)]) // whose sum with d may round all of d away
+			for i := range want {
+				want[i] = float32(float64(a[i]) - far - d)
+			}
+			shiftBy(s, y, a, far, d)
+			same32(t, what+", shift", y, want)
+			for i := range want {
+				want[i] = float32(math.FMA(-c, float64(b[i]), float64(y[i])))
+			}
+			subtractTimes(s, y, b, c)
+			same32(t, what+", subtract", y, want)
 
 			rows, half := 1+r.IntN(4), n
 			if run == 50 { // more than one call takes

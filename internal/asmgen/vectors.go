@@ -15,6 +15,8 @@ func vectors() string {
 		q.dotRow()
 		q.slopeRow()
 		q.scaleRow()
+		q.shiftRow()
+		q.subtractRow()
 		q.rotateRows()
 		for _, r := range []row{{"BF16", 2}, {"F16", 2}, {"F32", 4}} {
 			q.widenRows(r)
@@ -112,6 +114,39 @@ func (q quick) scaleRow() {
 		q.op("VMOVUPS", q.halfReg(0), q.single("DI", i))
 	})
 	q.step16([]string{"DI"}, nil)
+	q.finish()
+}
+
+// shiftRow sets y to x - c[0] - c[1], in float64.
+func (q quick) shiftRow() {
+	q.begin("shiftRow"+q.name, "(y, x *float32, c *[2]float64, n int)", 32, "y+0(FP)", "DI", "x+8(FP)", "SI", "c+16(FP)", "BX", "n+24(FP)", "CX")
+	q.op("VBROADCASTSD", "(BX)", q.r(7))
+	q.op("VBROADCASTSD", "8(BX)", q.r(6))
+	q.label("loop")
+	q.each(func(i int) {
+		q.op("VCVTPS2PD", q.single("SI", i), q.r(0))
+		q.op("VSUBPD", q.r(7), q.r(0), q.r(0))
+		q.op("VSUBPD", q.r(6), q.r(0), q.r(0))
+		q.toFloat32(0)
+		q.op("VMOVUPS", q.halfReg(0), q.single("DI", i))
+	})
+	q.step16([]string{"DI", "SI"}, nil)
+	q.finish()
+}
+
+// subtractRow sets t to t - c p, in float64.
+func (q quick) subtractRow() {
+	q.begin("subtractRow"+q.name, "(t, p *float32, c *float64, n int)", 32, "t+0(FP)", "DI", "p+8(FP)", "SI", "c+16(FP)", "BX", "n+24(FP)", "CX")
+	q.op("VBROADCASTSD", "(BX)", q.r(7))
+	q.label("loop")
+	q.each(func(i int) {
+		q.op("VCVTPS2PD", q.single("DI", i), q.r(0))
+		q.op("VCVTPS2PD", q.single("SI", i), q.r(1))
+		q.op("VFNMADD231PD", q.r(7), q.r(1), q.r(0))
+		q.toFloat32(0)
+		q.op("VMOVUPS", q.halfReg(0), q.single("DI", i))
+	})
+	q.step16([]string{"DI", "SI"}, nil)
 	q.finish()
 }
 
