@@ -136,6 +136,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	b.machine()
 	b.operator()
 	b.products()
+	b.parts()
 	b.steps()
 	if b.err != nil {
 		return b.err

@@ -208,6 +208,69 @@ def torch_operator(figures):
                 figures.write(key, ms, "ms", form)
 
 
+def torch_parts(figures):
+    """What a step does beside matrix products, forward and backward, eager."""
+    import torch
+    from torch.nn import functional as F
+    rows, d, vocab = GPT["batch"] * GPT["context"], GPT["dim"], 8192
+    wide, logits = (rows, 4 * d), (2048, vocab)
+    heads = (GPT["batch"], GPT["heads"], GPT["context"], d // GPT["heads"])
+    ids, targets = torch.randint(vocab, (rows,)), torch.randint(vocab, (logits[0],))
+    angle = torch.outer(torch.arange(heads[2]), 10000.0 ** (-torch.arange(0, heads[3], 2) / heads[3]))
+    cos, sin = angle.cos(), angle.sin()
+
+    def rotary(x):
+        a, b = x.chunk(2, -1)
+        c, s = cos.to(x.dtype), sin.to(x.dtype)
+        return torch.cat([a * c - b * s, b * c + a * s], -1)
+    parts = {
+        "add": ([wide, wide], lambda x, y: x + y),
+        "mul": ([wide, wide], lambda x, y: x * y),
+        "gelu_tanh": ([wide], lambda x: F.gelu(x, approximate="tanh")),
+        "gelu": ([wide], F.gelu),
+        "silu": ([wide], F.silu),
+        "sum_rows": ([wide], lambda x: x.sum(0)),
+        "sum_columns": ([wide], lambda x: x.sum(1)),
+        "layer_norm": ([(rows, d), (d,), (d,)], lambda x, w, b: F.layer_norm(x, (d,), w, b)),
+        "rms_norm": ([(rows, d), (d,)], lambda x, w: F.rms_norm(x, (d,), w, 1e-5)),
+        "rotary": ([heads], rotary),
+        "attention": ([heads] * 3, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)),
+        "embedding": ([(vocab, d)], lambda w: F.embedding(ids, w)),
+        "softmax": ([logits], lambda x: torch.softmax(x, -1)),
+        "log_softmax": ([logits], lambda x: torch.log_softmax(x, -1)),
+        "cross_entropy": ([logits], lambda x: F.cross_entropy(x, targets)),
+    }
+    for dtype, suffix in [(torch.float32, "fp32"), (torch.bfloat16, "bf16")]:
+        for part, (shapes, call) in parts.items():
+            name = f"part/{part}/{suffix}"
+            if not figures.wants(name):
+                continue
+            best = (float("inf"), "")
+            for form in ["eager", "compiled"]:
+                try:
+                    torch._dynamo.reset()
+                    function = torch.compile(call) if form == "compiled" else call
+                    inputs = [torch.randn(s).to(dtype).requires_grad_() for s in shapes]
+                    grad = torch.randn(call(*inputs).shape).to(dtype)
+
+                    def step():
+                        for x in inputs:
+                            x.grad = None
+                        function(*inputs).backward(grad)
+                    ms = 1e3 * median_seconds(step, figures.options.repeat)
+                    if ms < best[0]:
+                        best = (ms, "PyTorch " + form)
+                except Exception as problem:
+                    print(f"{name}, {form}: {problem}", file=sys.stderr)
+            if best[1]:
+                figures.write(name, best[0], "ms", best[1])
+    if figures.wants("part/adamw/fp32"):
+        weight = torch.rand(1024, 10240).requires_grad_()
+        weight.grad = torch.rand_like(weight)
+        optimizer = torch.optim.AdamW([weight], lr=1e-6, fused=True)
+        figures.write("part/adamw/fp32", 1e3 * median_seconds(optimizer.step, figures.options.repeat), "ms", "PyTorch fused")
+
+
 def torch_step(figures):
     import torch
     from torch import nn
@@ -302,6 +365,7 @@ def main():
     torch.set_num_threads(options.threads)
     torch_matmul(figures)
     torch_operator(figures)
+    torch_parts(figures)
     torch_step(figures)
 
 
