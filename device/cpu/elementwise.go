@@ -384,8 +384,37 @@ func times[F real](f func(g, x float64) float64) kernel[F] {
 func unaryGrad[F real](f device.Unary) kernel[F] {
 	a, lo, hi := f.A, float64(F(f.A)), float64(F(f.B))
 	switch f.Func {
+	// These cost no more than a call, and have a loop of their own.
 	case device.Neg, device.SubFrom:
-		return times[F](func(g, x float64) float64 { return -g })
+		return func(out []F, in *[maxOperands - 1][]F) {
+			g := in[0][:len(out)]
+			for i := range out {
+				out[i] = -g[i]
+			}
+		}
+	case device.AddScalar:
+		return func(out []F, in *[maxOperands - 1][]F) { copy(out, in[0]) }
+	case device.MulScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			g := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(float64(g[i]) * a)
+			}
+		}
+	case device.DivScalar:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			g := in[0][:len(out)]
+			for i := range out {
+				out[i] = F(float64(g[i]) / a)
+			}
+		}
+	case device.Square:
+		return func(out []F, in *[maxOperands - 1][]F) {
+			g, x := in[0][:len(out)], in[1][:len(out)]
+			for i := range out {
+				out[i] = F(2 * float64(x[i]) * float64(g[i]))
+			}
+		}
 	case device.Abs:
 		return times[F](func(g, x float64) float64 {
 			switch {
@@ -406,8 +435,6 @@ func unaryGrad[F real](f device.Unary) kernel[F] {
 		return times[F](func(g, x float64) float64 { return -0.5 * g / x / math.Sqrt(x) })
 	case device.Reciprocal:
 		return times[F](func(g, x float64) float64 { return -(g / x) / x })
-	case device.Square:
-		return times[F](func(g, x float64) float64 { return 2 * x * g })
 	case device.Sin:
 		return times[F](func(g, x float64) float64 { return g * elementary.Cos(x) })
 	case device.Cos:
@@ -437,10 +464,6 @@ func unaryGrad[F real](f device.Unary) kernel[F] {
 			return times[F](func(g, x float64) float64 { return 0 * g })
 		}
 		return times[F](func(g, x float64) float64 { return g * (a * elementary.Pow(x, a-1)) })
-	case device.MulScalar:
-		return times[F](func(g, x float64) float64 { return g * a })
-	case device.DivScalar:
-		return times[F](func(g, x float64) float64 { return g / a })
 	case device.DivInto:
 		return times[F](func(g, x float64) float64 { return -(a / x) * (g / x) })
 	case device.MaxScalar:
@@ -448,7 +471,7 @@ func unaryGrad[F real](f device.Unary) kernel[F] {
 	case device.MinScalar:
 		return times[F](func(g, x float64) float64 { return g * step(-x, -lo, 0.5) })
 	}
-	return times[F](func(g, x float64) float64 { return g }) // device.AddScalar
+	return times[F](func(g, x float64) float64 { return math.NaN() }) // CheckUnaryGrad lets no other function pass
 }
 
 // step is 1 where x is above a, tie where they are equal, else 0; a NaN stays one.

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/internal/elementary"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -177,7 +178,7 @@ func TestMapVectors(t *testing.T) {
 	before := active
 	defer func() { active = before }()
 	for _, active = range machineTiers() {
-		for _, f := range []device.UnaryFunc{device.Exp, device.Sigmoid, device.SiLU, device.GELUTanh} {
+		for _, f := range []device.UnaryFunc{device.Exp, device.Sigmoid, device.SiLU, device.GELUTanh, device.GELU, device.Tanh, device.ReLU} {
 			m := nearMapOf(f)
 			for run := range 60 {
 				n, behind := 1+r.IntN(130), run%2 == 0
@@ -227,6 +228,25 @@ func TestExpNear(t *testing.T) {
 	}
 	if x := expNear(math.NaN()); x == x {
 		t.Errorf("e^NaN is %v", x)
+	}
+}
+
+// So are the normal distribution's tail and e^x - 1.
+func TestTailNear(t *testing.T) {
+	r := rand.New(rand.NewPCG(88, 1))
+	for i := range 200000 {
+		x := r.NormFloat64() * math.Exp2(float64(i%40)-35)
+		tail, bell := tailNear(x)
+		if want := elementary.NormalCDF(-math.Abs(x)); math.Abs(x) < 37 && !(math.Abs(tail-want) <= 5e-12*want) {
+			t.Fatalf("beyond %v lies %v, want %v", x, tail, want)
+		}
+		if want := math.Exp(-x * x / 2); math.Abs(x) < 37 && !(math.Abs(bell-want) <= 3e-13*want) {
+			t.Fatalf("the bell at %v is %v, want %v", x, bell, want)
+		}
+		x = min(max(x, -700), 700)
+		if got, want := expm1Near(x), math.Expm1(x); !(math.Abs(got-want) <= 5e-13*math.Abs(want)) {
+			t.Fatalf("e^%v - 1 is %v, want %v", x, got, want)
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/lamina-go/lamina/device"
 )
 
-// Functions of float32 and narrower numbers that are made of the exponential
+// Functions of float32 and narrower numbers, most of them made of the exponential
 // function: in float64, by expNear, rounded once. In assembly they take sixteen
 // numbers at a time; the others, and all of them in the portable tier, are done
 // in Go with the same operations.
@@ -73,6 +73,76 @@ func geluTanhSlopeNear(x float64) float64 {
 	return math.FMA(float64(float64(rest*s)*x), float64(math.FMA(3*geluCubic, square, 1)*geluRoot), s)
 }
 
+// The part of the normal distribution beyond |x| is exp(-x^2/2) t q(t) with
+// t = 1/(1 + |x|/4), and q this polynomial, the highest power first: Chebyshev's
+// of degree 15 for 0 < t <= 1, with an error below 4e-12 of it.
+var normalTail = [16]float64{-0x1.22c74d825132bp-8, 0x1.0deb89291a47dp-5, -0x1.a7e9304038bd5p-4, 0x1.6774c3854689ep-3,
+	-0x1.62fc19d816acdp-3, 0x1.ca268d2620db8p-4, -0x1.006a12595bce8p-4, 0x1.0a591240013dbp-6, 0x1.37baa726ee9cap-9,
+	0x1.8d55addd195b9p-6, 0x1.61671793709aep-5, 0x1.042539c437c5bp-4, 0x1.4beb0fed07844p-4, 0x1.7efc112f97ee8p-4,
+	0x1.98845334449e1p-4, 0x1.9884533d47d7fp-4}
+
+const (
+	normalDensity = 1 / (math.Sqrt2 * math.SqrtPi) // at 0
+	reluHuge      = 1e300                          // makes more than 1 of any float32 above 0
+)
+
+// tailNear is the part of the normal distribution beyond |x|, and exp(-x^2/2).
+func tailNear(x float64) (tail, bell float64) {
+	t := 1 / math.FMA(0.25, math.Abs(x), 1)
+	q := normalTail[0]
+	for _, c := range normalTail[1:] {
+		q = math.FMA(q, t, c)
+	}
+	bell = expNear(float64(x*x) * -0.5)
+	return float64(q*t) * bell, bell
+}
+
+// geluNear is x less |x| tail where x is above 0, else -|x| tail, or -0.
+func geluNear(x float64) float64 {
+	x = bounded(x)
+	tail, _ := tailNear(x)
+	most := x
+	if x < 0 {
+		most = math.Copysign(0, -1)
+	}
+	return math.FMA(-math.Abs(x), tail, most)
+}
+
+func geluSlopeNear(x float64) float64 {
+	x = bounded(x)
+	tail, bell := tailNear(x)
+	tail = math.FMA(-math.Abs(x), float64(bell*normalDensity), tail)
+	sign := math.Copysign(1, x)
+	return math.FMA(-sign, tail, math.FMA(0.5, sign, 0.5))
+}
+
+func tanhNear(x float64) float64 {
+	m := expm1Near(math.Abs(x) * -2)
+	return math.Copysign(m/(m+2), x)
+}
+
+func tanhSlopeNear(x float64) float64 {
+	e := expNear(math.Abs(x) * -2)
+	s := 1 / (e + 1)
+	return float64(float64(e*s)*s) * 4
+}
+
+// reluNear keeps -0.
+func reluNear(x float64) float64 {
+	if x < 0 {
+		return 0
+	}
+	return x
+}
+
+func reluSlopeNear(x float64) float64 {
+	y := reluNear(float64(x * reluHuge))
+	if y > 1 {
+		y = 1
+	}
+	return y
+}
+
 // nearMapOf is the function of that name, nil if it is none of these.
 func nearMapOf(f device.UnaryFunc) *nearMap {
 	var m nearMap
@@ -86,6 +156,12 @@ func nearMapOf(f device.UnaryFunc) *nearMap {
 		m = nearMap{value: siluNear, slope: siluSlopeNear}
 	case device.GELUTanh:
 		m = nearMap{value: geluTanhNear, slope: geluTanhSlopeNear}
+	case device.GELU:
+		m = nearMap{value: geluNear, slope: geluSlopeNear}
+	case device.Tanh:
+		m = nearMap{value: tanhNear, slope: tanhSlopeNear}
+	case device.ReLU:
+		m = nearMap{value: reluNear, slope: reluSlopeNear}
 	default:
 		return nil
 	}

@@ -46,6 +46,7 @@ type folding struct {
 	scratch
 	results [columns]float64
 	acc     [lanes][columns]float64
+	along   [lanes]float64 // behind a pointer, for a kernel
 }
 
 var folds = sync.Pool{New: func() any { return new(folding) }}
@@ -104,7 +105,7 @@ func reduce[F real](ctx context.Context, d *Device, f device.Reduction, out, x *
 				foldAcross[F](&p, s, r, at[0], from, to)
 			} else {
 				for j := range r {
-					r[j] = foldAlong[F](&p, &s.scratch, at[0]+j*p.kept.inner(0), from, to)
+					r[j] = foldAlong[F](&p, s, at[0]+j*p.kept.inner(0), from, to)
 				}
 			}
 			if partial != nil {
@@ -180,8 +181,8 @@ func join(f device.Reduction, a *[lanes]float64) float64 {
 }
 
 // foldAlong folds elements from..to-1 of the output whose elements begin at base.
-func foldAlong[F real](p *reduction, s *scratch, base, from, to int) float64 {
-	var acc [lanes]float64
+func foldAlong[F real](p *reduction, s *folding, base, from, to int) float64 {
+	acc := &s.along
 	for i := range acc {
 		acc[i] = start(p.f)
 	}
@@ -190,27 +191,41 @@ func foldAlong[F real](p *reduction, s *scratch, base, from, to int) float64 {
 		stride := p.reduced.inner(0)
 		for r := from; r < to; r += tile {
 			n := min(tile, to-r)
-			foldTile(p.f, &acc, widened(x, tileOf[F](s, 0), n, base+r*stride, stride))
+			foldTile(p.f, acc, widened(x, tileOf[F](&s.scratch, 0), n, base+r*stride, stride))
 		}
-		return join(p.f, &acc)
+		return join(p.f, acc)
 	}
 	// Several runs make a tile, so that every tile begins at lane 0.
-	buf := tileOf[F](s, 0)
+	buf := tileOf[F](&s.scratch, 0)
 	filled := 0
 	c := p.reduced.from(from, to)
 	for n, at := c.next(tile); n > 0; n, at = c.next(tile - filled) {
 		load(buf[filled:filled+n], x.bytes, x.dtype, base+at[0], p.reduced.inner(0))
 		if filled += n; filled == tile {
-			foldTile(p.f, &acc, buf)
+			foldTile(p.f, acc, buf)
 			filled = 0
 		}
 	}
-	foldTile(p.f, &acc, buf[:filled])
-	return join(p.f, &acc)
+	foldTile(p.f, acc, buf[:filled])
+	return join(p.f, acc)
 }
 
 // foldTile adds element i to lane i mod 8.
 func foldTile[F real](f device.Reduction, acc *[lanes]float64, x []F) {
+	if row, k := vectorsFor(x); k != nil {
+		run := k.sum
+		switch f {
+		case device.SumSquares, device.MeanSquare:
+			run = k.squares
+		case device.Max, device.Min:
+			run = nil
+		}
+		for run != nil && len(row) >= 16 {
+			n := min(rowAtOnce, len(row)&^15)
+			run(&row[0], n, acc)
+			x, row = x[n:], row[n:]
+		}
+	}
 	a0, a1, a2, a3, a4, a5, a6, a7 := acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7]
 	whole := len(x) / lanes * lanes
 	rest := x[whole:]

@@ -23,6 +23,7 @@ const softmaxWidest = 1 << 18
 type softmaxRow struct {
 	x, g, y []float32
 	row     rowScratch
+	sums    [lanes]float64
 }
 
 var softmaxRows = sync.Pool{New: func() any { return new(softmaxRow) }}
@@ -150,9 +151,9 @@ func (d *Device) SoftmaxBackward(ctx context.Context, gradX, gradY, x, stats *te
 		out, direct := c.out(s, i)
 		copy(out, g)
 		if log {
-			var acc [lanes]float64
-			foldTile(device.Sum, &acc, g)
-			subtractTimes(&s.row, out, e, join(device.Sum, &acc) / *sum)
+			s.sums = [lanes]float64{}
+			foldTile(device.Sum, &s.sums, g)
+			subtractTimes(&s.row, out, e, join(device.Sum, &s.sums) / *sum)
 		} else {
 			softmaxSlope(&s.row, out, e, dotWide(&s.row, g, e) / *sum, 1 / *sum)
 		}

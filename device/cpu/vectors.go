@@ -16,6 +16,7 @@ type vectorKernels struct {
 	addWide            func(sum *float64, x *float32, n int)          // sum += x
 	top                func(x *float32, n int, lanes *[16]float32)    // the larger of each, in lanes by index
 	dot                func(a, b *float32, n int, lanes *[16]float64) // a b, added to lanes by index
+	sum, squares       func(x *float32, n int, lanes *[lanes]float64) // x, and its square, added to lanes by index
 	slope              func(t, p *float32, c *[2]float64, n int)      // t = p (t - c[0]) c[1]
 	scale              func(x *float32, c *float64, n int)            // x = c x
 	shift              func(y, x *float32, c *[2]float64, n int)      // y = x - c[0] - c[1]

@@ -23,6 +23,12 @@ func topAVX512(x *float32, n int, lanes *[16]float32)
 func dotRowAVX512(a, b *float32, n int, lanes *[16]float64)
 
 //go:noescape
+func sumRowAVX512(x *float32, n int, lanes *[8]float64)
+
+//go:noescape
+func squaresRowAVX512(x *float32, n int, lanes *[8]float64)
+
+//go:noescape
 func slopeRowAVX512(t, p *float32, c *[2]float64, n int)
 
 //go:noescape
@@ -71,6 +77,12 @@ func topAVX2(x *float32, n int, lanes *[16]float32)
 func dotRowAVX2(a, b *float32, n int, lanes *[16]float64)
 
 //go:noescape
+func sumRowAVX2(x *float32, n int, lanes *[8]float64)
+
+//go:noescape
+func squaresRowAVX2(x *float32, n int, lanes *[8]float64)
+
+//go:noescape
 func slopeRowAVX2(t, p *float32, c *[2]float64, n int)
 
 //go:noescape
@@ -104,9 +116,9 @@ func widenRowsF32AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 func pause()
 
 var (
-	vectorsAVX512 = &vectorKernels{rowAddAVX512, rowSubAVX512, rowMulAVX512, rowDivAVX512, quickaddAVX512, topAVX512, dotRowAVX512, slopeRowAVX512, scaleRowAVX512, shiftRowAVX512, subtractRowAVX512, rotateRowsAVX512,
+	vectorsAVX512 = &vectorKernels{rowAddAVX512, rowSubAVX512, rowMulAVX512, rowDivAVX512, quickaddAVX512, topAVX512, dotRowAVX512, sumRowAVX512, squaresRowAVX512, slopeRowAVX512, scaleRowAVX512, shiftRowAVX512, subtractRowAVX512, rotateRowsAVX512,
 		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512, narrowRowsBF16AVX512, narrowRowsF16AVX512}
-	vectorsAVX2 = &vectorKernels{rowAddAVX2, rowSubAVX2, rowMulAVX2, rowDivAVX2, quickaddAVX2, topAVX2, dotRowAVX2, slopeRowAVX2, scaleRowAVX2, shiftRowAVX2, subtractRowAVX2, rotateRowsAVX2,
+	vectorsAVX2 = &vectorKernels{rowAddAVX2, rowSubAVX2, rowMulAVX2, rowDivAVX2, quickaddAVX2, topAVX2, dotRowAVX2, sumRowAVX2, squaresRowAVX2, slopeRowAVX2, scaleRowAVX2, shiftRowAVX2, subtractRowAVX2, rotateRowsAVX2,
 		widenRowsBF16AVX2, widenRowsF16AVX2, widenRowsF32AVX2, narrowRowsBF16AVX2, narrowRowsF16AVX2}
 )
 

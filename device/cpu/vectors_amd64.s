@@ -114,6 +114,42 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sumRowAVX512(x *float32, n int, lanes *[8]float64)
+TEXT ·sumRowAVX512(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ lanes+16(FP), DI
+	VMOVUPD 0(DI), Z4
+loop:
+	VCVTPS2PD 0(SI), Z0
+	VCVTPS2PD 32(SI), Z1
+	VADDPD Z0, Z4, Z4
+	VADDPD Z1, Z4, Z4
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JNZ loop
+	VMOVUPD Z4, 0(DI)
+	VZEROUPPER
+	RET
+
+// func squaresRowAVX512(x *float32, n int, lanes *[8]float64)
+TEXT ·squaresRowAVX512(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ lanes+16(FP), DI
+	VMOVUPD 0(DI), Z4
+loop:
+	VCVTPS2PD 0(SI), Z0
+	VCVTPS2PD 32(SI), Z1
+	VFMADD231PD Z0, Z0, Z4
+	VFMADD231PD Z1, Z1, Z4
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JNZ loop
+	VMOVUPD Z4, 0(DI)
+	VZEROUPPER
+	RET
+
 // func slopeRowAVX512(t, p *float32, c *[2]float64, n int)
 TEXT ·slopeRowAVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), DI
@@ -559,6 +595,54 @@ loop:
 	VMOVUPD Y5, 32(DI)
 	VMOVUPD Y6, 64(DI)
 	VMOVUPD Y7, 96(DI)
+	VZEROUPPER
+	RET
+
+// func sumRowAVX2(x *float32, n int, lanes *[8]float64)
+TEXT ·sumRowAVX2(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ lanes+16(FP), DI
+	VMOVUPD 0(DI), Y4
+	VMOVUPD 32(DI), Y5
+loop:
+	VCVTPS2PD 0(SI), Y0
+	VCVTPS2PD 16(SI), Y1
+	VCVTPS2PD 32(SI), Y2
+	VCVTPS2PD 48(SI), Y3
+	VADDPD Y0, Y4, Y4
+	VADDPD Y1, Y5, Y5
+	VADDPD Y2, Y4, Y4
+	VADDPD Y3, Y5, Y5
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JNZ loop
+	VMOVUPD Y4, 0(DI)
+	VMOVUPD Y5, 32(DI)
+	VZEROUPPER
+	RET
+
+// func squaresRowAVX2(x *float32, n int, lanes *[8]float64)
+TEXT ·squaresRowAVX2(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ lanes+16(FP), DI
+	VMOVUPD 0(DI), Y4
+	VMOVUPD 32(DI), Y5
+loop:
+	VCVTPS2PD 0(SI), Y0
+	VCVTPS2PD 16(SI), Y1
+	VCVTPS2PD 32(SI), Y2
+	VCVTPS2PD 48(SI), Y3
+	VFMADD231PD Y0, Y0, Y4
+	VFMADD231PD Y1, Y1, Y5
+	VFMADD231PD Y2, Y2, Y4
+	VFMADD231PD Y3, Y3, Y5
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JNZ loop
+	VMOVUPD Y4, 0(DI)
+	VMOVUPD Y5, 32(DI)
 	VZEROUPPER
 	RET
 

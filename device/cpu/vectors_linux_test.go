@@ -98,6 +98,20 @@ func TestRowVectors(t *testing.T) {
 			subtractTimes(s, y, b, c)
 			same32(t, what+", subtract", y, want)
 
+			for f, of := range map[device.Reduction]func(x float64) float64{device.Sum: func(x float64) float64 { return x },
+				device.SumSquares: func(x float64) float64 { return x * x }, device.Max: func(x float64) float64 { return x }} {
+				acc, sums := &folding{}, [8]float64{}
+				for i, v := range a {
+					if f == device.Max {
+						sums[i%8] = max(sums[i%8], float64(v))
+					} else {
+						sums[i%8] += of(float64(v))
+					}
+				}
+				foldTile(f, &acc.along, a)
+				sameFloats(t, fmt.Sprintf("%s, fold %d", what, f), acc.along[:], sums[:])
+			}
+
 			rows, half := 1+r.IntN(4), n
 			if run == 50 { // more than one call takes
 				rows, half = 700, 48

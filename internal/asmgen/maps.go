@@ -50,6 +50,55 @@ func maps() string {
 			q.op("VFMADD213PD", q.r(1), q.r(5), q.r(2))
 			q.op("VMOVAPD", q.r(2), q.r(0))
 		})
+		q.mapOf("GELU", false, func() {
+			q.tail()
+			q.op("VMOVUPD", c(mapSign), q.r(1))    // -0
+			q.op("VMAXPD", q.r(0), q.r(1), q.r(0)) // an x that is no number, or 0, is the second source
+			q.op("VFNMADD231PD", q.r(7), q.r(5), q.r(0))
+		})
+		q.mapOf("Tanh", false, func() {
+			q.doubled(5)
+			q.expm1(0, 1)
+			q.op("VADDPD", c(mapTwo), q.r(0), q.r(1))
+			q.op("VDIVPD", q.r(1), q.r(0), q.r(0))
+			q.op("VMOVUPD", c(mapSign), q.r(1))
+			q.op("VANDNPD", q.r(0), q.r(1), q.r(0))
+			q.op("VORPD", q.r(5), q.r(0), q.r(0))
+		})
+		q.mapOf("ReLU", false, func() {
+			q.zero(1)
+			q.op("VMAXPD", q.r(0), q.r(1), q.r(0))
+		})
+		q.mapOf("ExpSlope", true, func() { q.exp(0, 1) })
+		q.mapOf("GELUSlope", true, func() {
+			q.tail()
+			q.op("VMULPD", c(mapDensity), q.r(8), q.r(8))
+			q.op("VFNMADD231PD", q.r(8), q.r(5), q.r(7))
+			q.op("VMOVUPD", c(mapSign), q.r(1))
+			q.op("VANDPD", q.r(1), q.r(0), q.r(0))
+			q.op("VORPD", c(mapOne), q.r(0), q.r(0)) // 1 with the sign of x
+			q.op("VMOVUPD", c(mapHalf), q.r(2))
+			q.op("VFMADD213PD", c(mapHalf), q.r(0), q.r(2))
+			q.op("VFNMADD231PD", q.r(7), q.r(0), q.r(2))
+			q.op("VMOVAPD", q.r(2), q.r(0))
+		})
+		q.mapOf("TanhSlope", true, func() {
+			q.doubled(5)
+			q.exp(0, 1)
+			q.op("VADDPD", c(mapOne), q.r(0), q.r(1))
+			q.op("VMOVUPD", c(mapOne), q.r(2))
+			q.op("VDIVPD", q.r(1), q.r(2), q.r(1))
+			q.op("VMULPD", q.r(1), q.r(0), q.r(0))
+			q.op("VMULPD", q.r(1), q.r(0), q.r(0))
+			q.op("VMULPD", c(mapFour), q.r(0), q.r(0))
+		})
+		q.mapOf("ReLUSlope", true, func() {
+			q.op("VMULPD", c(mapHuge), q.r(0), q.r(0))
+			q.zero(1)
+			q.op("VMAXPD", q.r(0), q.r(1), q.r(0))
+			q.op("VMOVUPD", c(mapOne), q.r(1))
+			q.op("VMINPD", q.r(0), q.r(1), q.r(0))
+		})
 		q.expRow()
 	}
 	return t.String()
@@ -63,7 +112,19 @@ const (
 	mapRoot
 	mapCubic
 	mapCubic3
+	mapSign
+	mapHalf
+	mapMinusHalf
+	mapQuarter
+	mapDensity
+	mapTwo
+	mapMinusTwo
+	mapFour
+	mapHuge
+	mapTail // the first of tailTerms
 )
+
+const tailTerms = 16
 
 func c(i int) string { return fmt.Sprintf("%d(AX)", 64*i) }
 
@@ -125,6 +186,36 @@ func (q quick) bend() {
 	q.op("VFMADD213PD", c(mapOne), q.r(6), q.r(5))
 	q.op("VMULPD", q.r(0), q.r(5), q.r(5))
 	q.op("VMULPD", c(mapRoot), q.r(5), q.r(5))
+}
+
+// tail puts |x| in register 5, the normal distribution's part beyond it in 7
+// and exp(-x^2/2) in 8.
+func (q quick) tail() {
+	q.bound()
+	q.op("VMOVUPD", c(mapSign), q.r(1))
+	q.op("VANDNPD", q.r(0), q.r(1), q.r(5))
+	q.op("VMOVAPD", q.r(5), q.r(6))
+	q.op("VMOVUPD", c(mapQuarter), q.r(1))
+	q.op("VFMADD213PD", c(mapOne), q.r(1), q.r(6))
+	q.op("VMOVUPD", c(mapOne), q.r(1))
+	q.op("VDIVPD", q.r(6), q.r(1), q.r(6)) // 1 / (1 + |x|/4)
+	q.op("VMOVUPD", c(mapTail), q.r(7))
+	for i := 1; i < tailTerms; i++ {
+		q.op("VFMADD213PD", c(mapTail+i), q.r(6), q.r(7))
+	}
+	q.op("VMULPD", q.r(6), q.r(7), q.r(7))
+	q.op("VMULPD", q.r(0), q.r(0), q.r(8))
+	q.op("VMULPD", c(mapMinusHalf), q.r(8), q.r(8))
+	q.exp(8, 9)
+	q.op("VMULPD", q.r(8), q.r(7), q.r(7))
+}
+
+// doubled sets register 0 to -2|x|, and another to the sign of x.
+func (q quick) doubled(sign int) {
+	q.op("VMOVUPD", c(mapSign), q.r(1))
+	q.op("VANDPD", q.r(1), q.r(0), q.r(sign))
+	q.op("VANDNPD", q.r(0), q.r(1), q.r(0))
+	q.op("VMULPD", c(mapMinusTwo), q.r(0), q.r(0))
 }
 
 // sigmoid of register x in s, and exp(-x) in the next; two more are used.

@@ -530,6 +530,24 @@ func (q quick) roots() {
 // constants is at AX.
 func (q quick) exp(x, temp int) {
 	k, p := q.r(temp), q.r(temp+1)
+	q.expParts(x, temp)
+	q.op("VFMADD213PD", c(6+expDegree), q.r(x), p)
+	q.op("VMULPD", k, p, q.r(x)) // and not an addition of bits, which would end a NaN
+}
+
+// expm1 computes e to the power less 1, as expm1Near in Go.
+func (q quick) expm1(x, temp int) {
+	k, p := q.r(temp), q.r(temp+1)
+	q.expParts(x, temp)
+	q.op("VMULPD", q.r(x), p, p)
+	q.op("VSUBPD", c(mapOne), k, q.r(x))
+	q.op("VFMADD231PD", k, p, q.r(x))
+}
+
+// expParts is a power of two in register temp, the rest r of the exponent in x,
+// and (e^r - 1)/r in the next.
+func (q quick) expParts(x, temp int) {
+	k, p := q.r(temp), q.r(temp+1)
 	// A NaN is the second source and so the result.
 	q.op("VMOVUPD", c(0), p)
 	q.op("VMAXPD", q.r(x), p, q.r(x))
@@ -543,11 +561,10 @@ func (q quick) exp(x, temp int) {
 	q.op("VFNMADD231PD", c(5), p, q.r(x))
 	q.op("VPSLLQ", "$52", k, k)
 	q.op("VMOVUPD", c(6), p)
-	for i := 7; i < 7+expDegree; i++ {
+	for i := 7; i < 6+expDegree; i++ {
 		q.op("VFMADD213PD", c(i), q.r(x), p)
 	}
 	q.op("VPADDQ", c(mapOne), k, k) // a power of two, for the bits of 1 have the exponent's bias
-	q.op("VMULPD", k, p, q.r(x))    // and not an addition of bits, which would end a NaN
 }
 
 // expDegree is that of the polynomial, whose coefficients follow in the table,

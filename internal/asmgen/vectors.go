@@ -13,6 +13,8 @@ func vectors() string {
 		}
 		q.topRow()
 		q.dotRow()
+		q.foldRow("sum", false)
+		q.foldRow("squares", true)
 		q.slopeRow()
 		q.scaleRow()
 		q.shiftRow()
@@ -80,6 +82,32 @@ func (q quick) dotRow() {
 	})
 	q.step16([]string{"SI", "DX"}, nil)
 	q.each(func(i int) { q.op("VMOVUPD", q.r(4+i), q.wide("DI", i)) })
+	q.finish()
+}
+
+// foldRow adds x, or its square, which is exact in float64, to eight lanes by index.
+func (q quick) foldRow(name string, square bool) {
+	q.begin(name+"Row"+q.name, "(x *float32, n int, lanes *[8]float64)", 24, "x+0(FP)", "SI", "n+8(FP)", "CX", "lanes+16(FP)", "DI")
+	vectors := 64 / q.bytes
+	for i := range vectors {
+		q.op("VMOVUPD", at("DI", i*q.bytes), q.r(4+i))
+	}
+	q.label("loop")
+	for i := range 2 * vectors {
+		q.op("VCVTPS2PD", at("SI", i*q.bytes/2), q.r(i))
+	}
+	for i := range 2 * vectors {
+		sum := q.r(4 + i%vectors)
+		if square {
+			q.op("VFMADD231PD", q.r(i), q.r(i), sum)
+		} else {
+			q.op("VADDPD", q.r(i), sum, sum)
+		}
+	}
+	q.step16([]string{"SI"}, nil)
+	for i := range vectors {
+		q.op("VMOVUPD", q.r(4+i), at("DI", i*q.bytes))
+	}
 	q.finish()
 }
 
