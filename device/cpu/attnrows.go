@@ -43,27 +43,7 @@ func (s source) load(dst []float64, b, t int) {
 	load(dst, s.bytes, s.dtype, s.at+b*s.sb+t*s.st, s.sd)
 }
 func (s source) store(b, t int, src []float64) {
-	at := s.at + b*s.sb + t*s.st
-	if s.dtype == tensor.BFloat16 && s.sd == 1 {
-		storeBFloat16Row(elems[uint16](s.bytes)[at:], src)
-		return
-	}
-	store(s.bytes, s.dtype, at, s.sd, src)
-}
-
-// storeBFloat16Row is store where most of the time goes: the rounding of
-// tensor.BFloat16FromFloat64 without a call for each element.
-func storeBFloat16Row(dst []uint16, src []float64) {
-	dst = dst[:len(src)]
-	for i, x := range src {
-		b := math.Float64bits(x)
-		m := b &^ (1 << 63)
-		if m-(1023-126)<<52 < (126+128)<<52 { // a normal bfloat16
-			dst[i] = uint16(b>>48)&0x8000 | uint16((m+(1<<44-1)+m>>45&1)>>45-(1023-127)<<7)
-			continue
-		}
-		dst[i] = tensor.BFloat16FromFloat64(x)
-	}
+	store(s.bytes, s.dtype, s.at+b*s.sb+t*s.st, s.sd, src)
 }
 
 func sourcesOf(ts []*tensor.Tensor) ([]source, error) {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/lamina-go/lamina/tensor"
@@ -151,9 +152,28 @@ func storeBFloat16[F real](dst []uint16, at, stride int, src []F) {
 			dst[at+i*stride] = tensor.BFloat16FromFloat32(x)
 		}
 	case []float64:
+		if stride == 1 {
+			storeBFloat16Row(dst[at:], src)
+			return
+		}
 		for i, x := range src {
 			dst[at+i*stride] = tensor.BFloat16FromFloat64(x)
 		}
+	}
+}
+
+// storeBFloat16Row is the rounding of tensor.BFloat16FromFloat64 without a call
+// for each element.
+func storeBFloat16Row(dst []uint16, src []float64) {
+	dst = dst[:len(src)]
+	for i, x := range src {
+		b := math.Float64bits(x)
+		m := b &^ (1 << 63)
+		if m-(1023-126)<<52 < (126+128)<<52 { // a normal bfloat16
+			dst[i] = uint16(b>>48)&0x8000 | uint16((m+(1<<44-1)+m>>45&1)>>45-(1023-127)<<7)
+			continue
+		}
+		dst[i] = tensor.BFloat16FromFloat64(x)
 	}
 }
 

@@ -132,6 +132,8 @@ func moveInts[To, From integer](dst []To, src []From) moveFunc {
 		switch {
 		case toStride == 1 && fromStride == 1 && isSame:
 			copy(dst[to:to+n], same[from:from+n])
+		case toStride == 1 && fromStride == 0:
+			repeat(dst[to:to+n], To(src[from]))
 		case toStride == 1:
 			dst := dst[to : to+n]
 			for i := range dst {
@@ -201,14 +203,23 @@ func (d *Device) Fill(ctx context.Context, out *tensor.Tensor, value float64) er
 func setter[T any](dst []T, value T) func(n, at, stride int) {
 	return func(n, at, stride int) {
 		if stride == 1 {
-			dst := dst[at : at+n]
-			for i := range dst {
-				dst[i] = value
-			}
+			repeat(dst[at:at+n], value)
 			return
 		}
 		for i := range n {
 			dst[at+i*stride] = value
 		}
+	}
+}
+
+// repeat sets all of dst to a value: the beginning in a loop, and the rest by copies of it.
+func repeat[T any](dst []T, value T) {
+	const some = 1024
+	begin := dst[:min(some, len(dst))]
+	for i := range begin {
+		begin[i] = value
+	}
+	for i := some; i < len(dst); i += some {
+		copy(dst[i:], begin)
 	}
 }
