@@ -45,7 +45,8 @@ func Threads(n int) Option { return func(c *config) { c.threads = n } }
 // FastBFloat16 lets matrix products of two bfloat16 tensors use the processor's
 // instructions for them (AVX512_BF16), where it has them: two to three times as
 // fast, but with another order of sums, and with subnormal numbers taken as
-// zeros. The bits then differ from those of other machines and tiers.
+// zeros. The bits then differ from those of other machines and tiers. Results of
+// one row or one column, which are bound by memory, keep the exact order.
 func FastBFloat16() Option { return func(c *config) { c.fast = true } }
 
 // New makes a device with its own worker goroutines, which end when it is

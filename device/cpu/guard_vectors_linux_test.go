@@ -304,6 +304,64 @@ func TestNormVectors(t *testing.T) {
 	}
 }
 
+// The products of a row with a matrix, in the same way.
+func TestGemvKernels(t *testing.T) {
+	r := rand.New(rand.NewPCG(89, 1))
+	for _, x := range machineTiers() {
+		for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16, tensor.Float32} {
+			kernels := gemvKernelsOf(x, d)
+			if kernels == nil {
+				continue // the tier has none: what serves others is tested with those
+			}
+			for run := range 80 {
+				n, behind, tame := 16*(1+r.IntN(5)), run%2 == 0, run%4 < 2
+				what := fmt.Sprintf("%s %v, %d sums, run %d", x, d, n, run)
+				sums := func() ([]float32, []float32) {
+					y := guardedCopy(t, hard32(r, n, tame), behind)
+					return y, slices.Clone(y)
+				}
+				// rows rows of width numbers, stride apart, and the same as float32
+				block := func(rows, width int) (unsafe.Pointer, int, func(i, j int) float32) {
+					stride := width + r.IntN(20)
+					b := guarded[byte](t, ((rows-1)*stride+width)*d.Size(), behind)
+					store(b, d, 0, 1, hard32(r, (rows-1)*stride+width, tame))
+					return unsafe.Pointer(&b[0]), stride * d.Size(), func(i, j int) float32 {
+						var v [1]float32
+						load(v[:], b, d, i*stride+j, 1)
+						return v[0]
+					}
+				}
+				for rows, run := range map[int]func(sum, x *float32, b unsafe.Pointer, stride, n int){8: kernels.rows8, 1: kernels.row1} {
+					v := guardedCopy(t, hard32(r, rows, tame), behind)
+					b, stride, at := block(rows, n)
+					y, want := sums()
+					run(&y[0], &v[0], b, stride, n)
+					for j := range want {
+						for i := range rows {
+							want[j] = fma32(v[i], at(i, j), want[j])
+						}
+					}
+					same32(t, fmt.Sprintf("%s, %d rows", what, rows), y, want)
+				}
+				if kernels.dots == nil {
+					continue // only AVX-512 has it
+				}
+				k := 64 / d.Size() * (1 + r.IntN(4))
+				v := guardedCopy(t, hard32(r, k, tame), behind)
+				b, stride, at := block(n, k)
+				y, want := sums()
+				kernels.dots(&y[0], &v[0], b, stride, k, n)
+				for j := range want {
+					for i := range k {
+						want[j] = fma32(v[i], at(j, i), want[j])
+					}
+				}
+				same32(t, fmt.Sprintf("%s, dots of %d", what, k), y, want)
+			}
+		}
+	}
+}
+
 // The words of two bfloat16, and copies of rows.
 func TestPackVectors(t *testing.T) {
 	r := rand.New(rand.NewPCG(85, 1))

@@ -94,7 +94,9 @@ func (d *Device) matMul(ctx context.Context, out, a, b, bias *tensor.Tensor) err
 		err = matMul(ctx, d, out, a, b, bias, &gemms64, tile64(active))
 	default:
 		tile := tile32(active)
-		if d != nil && d.fast && a.DType() == tensor.BFloat16 && b.DType() == tensor.BFloat16 {
+		// A row, or a column, times a matrix is bound by reading that, and stays exact.
+		many := out.Dim(-2) > 1 && out.Dim(-1) > 1
+		if d != nil && d.fast && many && a.DType() == tensor.BFloat16 && b.DType() == tensor.BFloat16 {
 			if fast, ok := tileBF16(active); ok {
 				tile = fast
 			}
@@ -150,6 +152,7 @@ type gemm[F real] struct {
 	sum    []F // sums of a block, where the result is not F itself
 	edge   []F // a tile that is cut off
 	x      []F // sixteen rows
+	row    []F // a row of a
 }
 
 var (
@@ -226,6 +229,9 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 	// products. Where b is packed, it is all columns if there are rows enough:
 	// then a is packed once.
 	span := min(n, colBlock) // columns
+	if m == 1 {              // whose rows of b are read where they lie, the longer the better
+		span = min(n, max(colBlock, roundUp(n/(2*d.threadCount()), 64)), gemvSpan)
+	}
 	height := m
 	if packed != nil {
 		cols := (n + colBlock - 1) / colBlock
@@ -269,6 +275,11 @@ func (p *gemm[F]) panels(packed []F, j, k0, kn int) []F {
 // block computes the rows i0..i1 and columns j0..j1 of the result. Where its
 // columns are more than colBlock, what is packed of a is held for all of them.
 func (p *gemm[F]) block(i0, i1, j0, j1 int) {
+	if i1-i0 == 1 {
+		if j0 = p.vector(i0, j0, j1); j0 == j1 {
+			return
+		}
+	}
 	hold := j1-j0 > colBlock && p.k > 0
 	if need := roundUp(i1-i0, 16) * p.k; hold && cap(p.held) < need {
 		p.held = make([]F, need)

@@ -181,6 +181,10 @@ func matMulOrder(t *testing.T) {
 	}{
 		{1, 200, 400, 300, tensor.Float32, "rows", "rows"}, {1, 200, 400, 300, tensor.Float32, "columns", "columns"}, {1, 101, 390, 515, tensor.BFloat16, "sliced", "rows"},
 		{2, 5, 800, 70, tensor.Float32, "rows", "rows"}, {1, 3, 390, 600, tensor.Float64, "rows", "rows"}, {1, 600, 390, 3, tensor.Float32, "rows", "columns"}, {1, 20, 37, 50, tensor.Float32, "rows", "columns"},
+		// One row, or one column.
+		{1, 1, 416, 77, tensor.Float32, "rows", "rows"}, {1, 1, 416, 77, tensor.Float32, "sliced", "columns"}, {1, 1, 800, 50, tensor.BFloat16, "sliced", "columns"},
+		{1, 1, 390, 50, tensor.BFloat16, "rows", "rows"}, {1, 70, 416, 1, tensor.Float32, "rows", "rows"}, {3, 33, 416, 1, tensor.Float16, "rows", "rows"},
+		{1, 33, 390, 1, tensor.Float16, "columns", "rows"}, {1, 1, 35, 9000, tensor.Float32, "columns", "rows"}, {1, 1, 32, 1100, tensor.BFloat16, "rows", "columns"},
 	}
 	for run := range runs {
 		batch, m, k, c := 1+draw(3), sizes[draw(len(sizes))], sizes[draw(len(sizes))], sizes[draw(len(sizes))]

@@ -134,6 +134,23 @@ func (t *text) transpose() {
 			t.op("LEAQ", "(R12)(R9*4)", "R12")
 		}
 	}
+	t.transpose16()
+	for i := 0; i < 16; i += 4 {
+		for j, at := range []string{"(DI)", "(DI)(SI*1)", "(DI)(SI*2)", "(DI)(R11*1)"} {
+			t.op("VMOVUPS", z(i+j), at)
+		}
+		t.op("LEAQ", "(DI)(SI*4)", "DI")
+	}
+	t.op("ADDQ", "$64", "R8")
+	t.op("DECQ", "CX")
+	t.op("JNZ", "loop")
+	t.op("VZEROUPPER")
+	t.op("RET")
+}
+
+// transpose16 makes the rows of sixteen words in Z0 to Z15 columns, by Z16 to Z31.
+func (t *text) transpose16() {
+	z := func(i int) string { return fmt.Sprintf("Z%d", i) }
 	// Pairs of rows, element by element; then pairs of pairs.
 	for i := 0; i < 16; i += 2 {
 		t.op("VUNPCKLPS", z(i+1), z(i), z(16+i))
@@ -159,17 +176,6 @@ func (t *text) transpose() {
 		t.op("VSHUFF32X4", "$0xdd", z(24+c), z(16+c), z(8+c))  // 8 + c
 		t.op("VSHUFF32X4", "$0xdd", z(28+c), z(20+c), z(12+c)) // 12 + c
 	}
-	for i := 0; i < 16; i += 4 {
-		for j, at := range []string{"(DI)", "(DI)(SI*1)", "(DI)(SI*2)", "(DI)(R11*1)"} {
-			t.op("VMOVUPS", z(i+j), at)
-		}
-		t.op("LEAQ", "(DI)(SI*4)", "DI")
-	}
-	t.op("ADDQ", "$64", "R8")
-	t.op("DECQ", "CX")
-	t.op("JNZ", "loop")
-	t.op("VZEROUPPER")
-	t.op("RET")
 }
 
 // pairs writes rows of 16m words, each of two bfloat16 that lie ld elements

@@ -28,7 +28,7 @@ func main() {
 
 // files are the texts by name.
 func files() map[string]string {
-	return map[string]string{"device/cpu/gemm_amd64.s": gemms(), "device/cpu/gemm_arm64.s": neonGemms(), "device/cpu/rows_amd64.s": rowKernels(), "device/cpu/quick_amd64.s": quickKernels(), "device/cpu/maps_amd64.s": maps(), "device/cpu/norms_amd64.s": norms(), "device/cpu/vectors_amd64.s": vectors(), "bench/peak_amd64.s": peaks(), "bench/peak_arm64.s": neonPeak()}
+	return map[string]string{"device/cpu/gemm_amd64.s": gemms(), "device/cpu/gemv_amd64.s": gemvs(), "device/cpu/gemm_arm64.s": neonGemms(), "device/cpu/rows_amd64.s": rowKernels(), "device/cpu/quick_amd64.s": quickKernels(), "device/cpu/maps_amd64.s": maps(), "device/cpu/norms_amd64.s": norms(), "device/cpu/vectors_amd64.s": vectors(), "bench/peak_amd64.s": peaks(), "bench/peak_arm64.s": neonPeak()}
 }
 
 // isa is a set of vector instructions.
