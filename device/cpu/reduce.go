@@ -307,9 +307,17 @@ func foldAcross[F real](p *reduction, s *folding, results []float64, base, from,
 	lane := 0 // reduceChunk is a multiple of lanes
 	c := p.reduced.from(from, to)
 	for k, at := c.next(to - from); k > 0; k, at = c.next(to - from) {
+		done := 0 // columns
+		if dtypeOf[F]() == tensor.Float32 && (p.f == device.Sum || p.f == device.Mean) && stride == 1 && lane == 0 {
+			done = sumRows(acc, x.bytes, x.dtype, base+at[0], p.reduced.inner(0), k, n)
+		}
+		if done == n {
+			lane = k % lanes
+			continue
+		}
 		for r := range k {
-			row := widened(x, tileOf[F](&s.scratch, 0), n, base+at[0]+r*p.reduced.inner(0), stride)
-			a := acc[lane][:len(row)]
+			row := widened(x, tileOf[F](&s.scratch, 0), n-done, base+at[0]+r*p.reduced.inner(0)+done*stride, stride)
+			a := acc[lane][done:][:len(row)]
 			lane = (lane + 1) % lanes
 			switch p.f {
 			case device.Sum, device.Mean:

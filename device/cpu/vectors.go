@@ -27,6 +27,8 @@ type vectorKernels struct {
 	widenBF16, widenF16, widenF32 func(to *float32, from unsafe.Pointer, stride, rows, n int)
 	// The other way round, from rows ld elements apart; n is a multiple of 32.
 	narrowBF16, narrowF16 func(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
+	// Rows of n elements, stride bytes apart, added to the lanes in turn, ld apart.
+	sumBF16, sumF16, sumF32 func(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
 }
 
 // rowAtOnce bounds the elements of one call, to well under 100 microseconds.
@@ -92,6 +94,31 @@ func addTo[F real](y, x []F) {
 	for i, v := range x[done:] {
 		y[done+i] += v
 	}
+}
+
+// sumRows adds rows to the lanes in turn, from the first on: rows of b that
+// begin stride elements apart, of which it takes as many columns as it gives.
+func sumRows(acc *[lanes][columns]float64, b []byte, d tensor.DType, at, stride, rows, n int) int {
+	k := vectorKernelsOf(active)
+	if k == nil || rows == 0 || n < 16 {
+		return 0
+	}
+	run := k.sumF32
+	switch d {
+	case tensor.BFloat16:
+		run = k.sumBF16
+	case tensor.Float16:
+		run = k.sumF16
+	case tensor.Float32:
+	default:
+		return 0
+	}
+	n &^= 15
+	most := rowAtOnce / n &^ (lanes - 1)
+	for r := 0; r < rows; r += most {
+		run(&acc[0][0], columns, unsafe.Pointer(&b[(at+r*stride)*d.Size()]), stride*d.Size(), min(most, rows-r), n)
+	}
+	return n
 }
 
 // addWide: sum += x.

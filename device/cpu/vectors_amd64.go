@@ -29,6 +29,15 @@ func sumRowAVX512(x *float32, n int, lanes *[8]float64)
 func squaresRowAVX512(x *float32, n int, lanes *[8]float64)
 
 //go:noescape
+func sumRowsBF16AVX512(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func sumRowsF16AVX512(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func sumRowsF32AVX512(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
 func slopeRowAVX512(t, p *float32, c *[2]float64, n int)
 
 //go:noescape
@@ -83,6 +92,15 @@ func sumRowAVX2(x *float32, n int, lanes *[8]float64)
 func squaresRowAVX2(x *float32, n int, lanes *[8]float64)
 
 //go:noescape
+func sumRowsBF16AVX2(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func sumRowsF16AVX2(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
+func sumRowsF32AVX2(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+
+//go:noescape
 func slopeRowAVX2(t, p *float32, c *[2]float64, n int)
 
 //go:noescape
@@ -117,9 +135,11 @@ func pause()
 
 var (
 	vectorsAVX512 = &vectorKernels{rowAddAVX512, rowSubAVX512, rowMulAVX512, rowDivAVX512, quickaddAVX512, topAVX512, dotRowAVX512, sumRowAVX512, squaresRowAVX512, slopeRowAVX512, scaleRowAVX512, shiftRowAVX512, subtractRowAVX512, rotateRowsAVX512,
-		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512, narrowRowsBF16AVX512, narrowRowsF16AVX512}
+		widenRowsBF16AVX512, widenRowsF16AVX512, widenRowsF32AVX512, narrowRowsBF16AVX512, narrowRowsF16AVX512,
+		sumRowsBF16AVX512, sumRowsF16AVX512, sumRowsF32AVX512}
 	vectorsAVX2 = &vectorKernels{rowAddAVX2, rowSubAVX2, rowMulAVX2, rowDivAVX2, quickaddAVX2, topAVX2, dotRowAVX2, sumRowAVX2, squaresRowAVX2, slopeRowAVX2, scaleRowAVX2, shiftRowAVX2, subtractRowAVX2, rotateRowsAVX2,
-		widenRowsBF16AVX2, widenRowsF16AVX2, widenRowsF32AVX2, narrowRowsBF16AVX2, narrowRowsF16AVX2}
+		widenRowsBF16AVX2, widenRowsF16AVX2, widenRowsF32AVX2, narrowRowsBF16AVX2, narrowRowsF16AVX2,
+		sumRowsBF16AVX2, sumRowsF16AVX2, sumRowsF32AVX2}
 )
 
 // vectorKernelsOf are the rows of a tier in assembly; nil: there are none.

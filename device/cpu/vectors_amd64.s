@@ -326,6 +326,52 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sumRowsBF16AVX512(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+TEXT ·sumRowsBF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), R8
+	MOVQ ld+8(FP), R9
+	MOVQ x+16(FP), R10
+	MOVQ stride+24(FP), R11
+	MOVQ rows+32(FP), R12
+	MOVQ n+40(FP), R13
+	SHLQ $3, R9
+	LEAQ (R10)(R11*8), R14
+again:
+	MOVQ R8, BX
+	MOVQ $8, AX
+row:
+	MOVQ R10, SI
+	MOVQ R14, DX
+	MOVQ BX, DI
+	MOVQ R13, CX
+loop:
+	PREFETCHT0 (DX)
+	VPMOVZXWD 0(SI), Z4
+	VPSLLD $16, Z4, Z4
+	VCVTPS2PD Y4, Z0
+	VEXTRACTF64X4 $1, Z4, Y4
+	VCVTPS2PD Y4, Z1
+	VADDPD 0(DI), Z0, Z0
+	VADDPD 64(DI), Z1, Z1
+	VMOVUPD Z0, 0(DI)
+	VMOVUPD Z1, 64(DI)
+	ADDQ $32, SI
+	ADDQ $32, DX
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	ADDQ R11, R10
+	ADDQ R11, R14
+	ADDQ R9, BX
+	DECQ R12
+	JZ done
+	DECQ AX
+	JNZ row
+	JMP again
+done:
+	VZEROUPPER
+	RET
+
 // func widenRowsF16AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
 TEXT ·widenRowsF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), DI
@@ -354,6 +400,51 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sumRowsF16AVX512(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+TEXT ·sumRowsF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), R8
+	MOVQ ld+8(FP), R9
+	MOVQ x+16(FP), R10
+	MOVQ stride+24(FP), R11
+	MOVQ rows+32(FP), R12
+	MOVQ n+40(FP), R13
+	SHLQ $3, R9
+	LEAQ (R10)(R11*8), R14
+again:
+	MOVQ R8, BX
+	MOVQ $8, AX
+row:
+	MOVQ R10, SI
+	MOVQ R14, DX
+	MOVQ BX, DI
+	MOVQ R13, CX
+loop:
+	PREFETCHT0 (DX)
+	VCVTPH2PS 0(SI), Z4
+	VCVTPS2PD Y4, Z0
+	VEXTRACTF64X4 $1, Z4, Y4
+	VCVTPS2PD Y4, Z1
+	VADDPD 0(DI), Z0, Z0
+	VADDPD 64(DI), Z1, Z1
+	VMOVUPD Z0, 0(DI)
+	VMOVUPD Z1, 64(DI)
+	ADDQ $32, SI
+	ADDQ $32, DX
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	ADDQ R11, R10
+	ADDQ R11, R14
+	ADDQ R9, BX
+	DECQ R12
+	JZ done
+	DECQ AX
+	JNZ row
+	JMP again
+done:
+	VZEROUPPER
+	RET
+
 // func widenRowsF32AVX512(to *float32, from unsafe.Pointer, stride, rows, n int)
 TEXT ·widenRowsF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), DI
@@ -379,6 +470,49 @@ loop:
 	ADDQ R9, R12
 	DECQ R10
 	JNZ row
+	VZEROUPPER
+	RET
+
+// func sumRowsF32AVX512(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+TEXT ·sumRowsF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), R8
+	MOVQ ld+8(FP), R9
+	MOVQ x+16(FP), R10
+	MOVQ stride+24(FP), R11
+	MOVQ rows+32(FP), R12
+	MOVQ n+40(FP), R13
+	SHLQ $3, R9
+	LEAQ (R10)(R11*8), R14
+again:
+	MOVQ R8, BX
+	MOVQ $8, AX
+row:
+	MOVQ R10, SI
+	MOVQ R14, DX
+	MOVQ BX, DI
+	MOVQ R13, CX
+loop:
+	PREFETCHT0 (DX)
+	VCVTPS2PD 0(SI), Z0
+	VCVTPS2PD 32(SI), Z1
+	VADDPD 0(DI), Z0, Z0
+	VADDPD 64(DI), Z1, Z1
+	VMOVUPD Z0, 0(DI)
+	VMOVUPD Z1, 64(DI)
+	ADDQ $64, SI
+	ADDQ $64, DX
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	ADDQ R11, R10
+	ADDQ R11, R14
+	ADDQ R9, BX
+	DECQ R12
+	JZ done
+	DECQ AX
+	JNZ row
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -879,6 +1013,61 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sumRowsBF16AVX2(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+TEXT ·sumRowsBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), R8
+	MOVQ ld+8(FP), R9
+	MOVQ x+16(FP), R10
+	MOVQ stride+24(FP), R11
+	MOVQ rows+32(FP), R12
+	MOVQ n+40(FP), R13
+	SHLQ $3, R9
+	LEAQ (R10)(R11*8), R14
+again:
+	MOVQ R8, BX
+	MOVQ $8, AX
+row:
+	MOVQ R10, SI
+	MOVQ R14, DX
+	MOVQ BX, DI
+	MOVQ R13, CX
+loop:
+	PREFETCHT0 (DX)
+	VPMOVZXWD 0(SI), Y4
+	VPSLLD $16, Y4, Y4
+	VCVTPS2PD X4, Y0
+	VEXTRACTF128 $1, Y4, X4
+	VCVTPS2PD X4, Y1
+	VPMOVZXWD 16(SI), Y5
+	VPSLLD $16, Y5, Y5
+	VCVTPS2PD X5, Y2
+	VEXTRACTF128 $1, Y5, X5
+	VCVTPS2PD X5, Y3
+	VADDPD 0(DI), Y0, Y0
+	VADDPD 32(DI), Y1, Y1
+	VADDPD 64(DI), Y2, Y2
+	VADDPD 96(DI), Y3, Y3
+	VMOVUPD Y0, 0(DI)
+	VMOVUPD Y1, 32(DI)
+	VMOVUPD Y2, 64(DI)
+	VMOVUPD Y3, 96(DI)
+	ADDQ $32, SI
+	ADDQ $32, DX
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	ADDQ R11, R10
+	ADDQ R11, R14
+	ADDQ R9, BX
+	DECQ R12
+	JZ done
+	DECQ AX
+	JNZ row
+	JMP again
+done:
+	VZEROUPPER
+	RET
+
 // func widenRowsF16AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 TEXT ·widenRowsF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), DI
@@ -909,6 +1098,59 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sumRowsF16AVX2(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+TEXT ·sumRowsF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), R8
+	MOVQ ld+8(FP), R9
+	MOVQ x+16(FP), R10
+	MOVQ stride+24(FP), R11
+	MOVQ rows+32(FP), R12
+	MOVQ n+40(FP), R13
+	SHLQ $3, R9
+	LEAQ (R10)(R11*8), R14
+again:
+	MOVQ R8, BX
+	MOVQ $8, AX
+row:
+	MOVQ R10, SI
+	MOVQ R14, DX
+	MOVQ BX, DI
+	MOVQ R13, CX
+loop:
+	PREFETCHT0 (DX)
+	VCVTPH2PS 0(SI), Y4
+	VCVTPS2PD X4, Y0
+	VEXTRACTF128 $1, Y4, X4
+	VCVTPS2PD X4, Y1
+	VCVTPH2PS 16(SI), Y5
+	VCVTPS2PD X5, Y2
+	VEXTRACTF128 $1, Y5, X5
+	VCVTPS2PD X5, Y3
+	VADDPD 0(DI), Y0, Y0
+	VADDPD 32(DI), Y1, Y1
+	VADDPD 64(DI), Y2, Y2
+	VADDPD 96(DI), Y3, Y3
+	VMOVUPD Y0, 0(DI)
+	VMOVUPD Y1, 32(DI)
+	VMOVUPD Y2, 64(DI)
+	VMOVUPD Y3, 96(DI)
+	ADDQ $32, SI
+	ADDQ $32, DX
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	ADDQ R11, R10
+	ADDQ R11, R14
+	ADDQ R9, BX
+	DECQ R12
+	JZ done
+	DECQ AX
+	JNZ row
+	JMP again
+done:
+	VZEROUPPER
+	RET
+
 // func widenRowsF32AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 TEXT ·widenRowsF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), DI
@@ -936,6 +1178,55 @@ loop:
 	ADDQ R9, R12
 	DECQ R10
 	JNZ row
+	VZEROUPPER
+	RET
+
+// func sumRowsF32AVX2(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)
+TEXT ·sumRowsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), R8
+	MOVQ ld+8(FP), R9
+	MOVQ x+16(FP), R10
+	MOVQ stride+24(FP), R11
+	MOVQ rows+32(FP), R12
+	MOVQ n+40(FP), R13
+	SHLQ $3, R9
+	LEAQ (R10)(R11*8), R14
+again:
+	MOVQ R8, BX
+	MOVQ $8, AX
+row:
+	MOVQ R10, SI
+	MOVQ R14, DX
+	MOVQ BX, DI
+	MOVQ R13, CX
+loop:
+	PREFETCHT0 (DX)
+	VCVTPS2PD 0(SI), Y0
+	VCVTPS2PD 16(SI), Y1
+	VCVTPS2PD 32(SI), Y2
+	VCVTPS2PD 48(SI), Y3
+	VADDPD 0(DI), Y0, Y0
+	VADDPD 32(DI), Y1, Y1
+	VADDPD 64(DI), Y2, Y2
+	VADDPD 96(DI), Y3, Y3
+	VMOVUPD Y0, 0(DI)
+	VMOVUPD Y1, 32(DI)
+	VMOVUPD Y2, 64(DI)
+	VMOVUPD Y3, 96(DI)
+	ADDQ $64, SI
+	ADDQ $64, DX
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	ADDQ R11, R10
+	ADDQ R11, R14
+	ADDQ R9, BX
+	DECQ R12
+	JZ done
+	DECQ AX
+	JNZ row
+	JMP again
+done:
 	VZEROUPPER
 	RET
 

@@ -181,3 +181,46 @@ func TestRowBlocks(t *testing.T) {
 		}
 	}
 }
+
+// Rows of each format added to lanes in turn, in the same way.
+func TestSumRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(90, 1))
+	before := active
+	defer func() { active = before }()
+	for _, active = range machineTiers() {
+		for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16, tensor.Float32, tensor.Float64} {
+			for run := range 120 {
+				rows, width, behind := 1+r.IntN(20), 1+r.IntN(columns), run%2 == 0
+				if run == 10 { // more than one call takes
+					rows, width = 500, columns
+				}
+				stride := width + r.IntN(20)
+				what := fmt.Sprintf("%s, %v, %d rows of %d, %d apart", active, d, rows, width, stride)
+				b := guarded[byte](t, ((rows-1)*stride+width)*d.Size(), behind)
+				store(b, d, 0, 1, hard32(r, (rows-1)*stride+width, run%4 < 2))
+				acc := &guarded[[lanes][columns]float64](t, 1, behind)[0]
+				var want [lanes][columns]float64
+				for i := range want {
+					for j := range want[i] {
+						want[i][j] = r.NormFloat64()
+					}
+				}
+				*acc = want
+				n := sumRows(acc, b, d, 0, stride, rows, width)
+				if most := width &^ 15; n != most && (n != 0 || active != portable && d != tensor.Float64) {
+					t.Fatalf("%s: %d columns", what, n)
+				}
+				for i := range rows {
+					for j := range n {
+						var v [1]float32
+						load(v[:], b, d, i*stride+j, 1)
+						want[i%lanes][j] += float64(v[0])
+					}
+				}
+				for i := range want {
+					sameFloats(t, what, acc[i][:], want[i][:])
+				}
+			}
+		}
+	}
+}

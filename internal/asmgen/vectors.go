@@ -22,6 +22,7 @@ func vectors() string {
 		q.rotateRows()
 		for _, r := range []row{{"BF16", 2}, {"F16", 2}, {"F32", 4}} {
 			q.widenRows(r)
+			q.sumRows(r)
 		}
 		for _, r := range []row{{"BF16", 2}, {"F16", 2}} {
 			q.narrowRows(r)
@@ -108,6 +109,58 @@ func (q quick) foldRow(name string, square bool) {
 	for i := range vectors {
 		q.op("VMOVUPD", q.r(4+i), at("DI", i*q.bytes))
 	}
+	q.finish()
+}
+
+// sumRows adds rows of n elements, stride bytes apart, to the eight lanes in
+// turn: float64 that begin ld apart. Rows that follow are fetched.
+func (q quick) sumRows(r row) {
+	q.begin("sumRows"+r.name+q.name, "(sums *float64, ld int, x unsafe.Pointer, stride, rows, n int)", 48,
+		"sums+0(FP)", "R8", "ld+8(FP)", "R9", "x+16(FP)", "R10", "stride+24(FP)", "R11", "rows+32(FP)", "R12", "n+40(FP)", "R13")
+	q.op("SHLQ", "$3", "R9")
+	q.op("LEAQ", fmt.Sprintf("(R10)(R11*%d)", aheadRows), "R14")
+	q.label("again")
+	q.op("MOVQ", "R8", "BX")
+	q.op("MOVQ", "$8", "AX")
+	q.label("row")
+	q.op("MOVQ", "R10", "SI")
+	q.op("MOVQ", "R14", "DX")
+	q.op("MOVQ", "BX", "DI")
+	q.op("MOVQ", "R13", "CX")
+	q.label("loop")
+	q.op("PREFETCHT0", "(DX)")
+	if r.bytes == 4 {
+		q.each(func(i int) { q.op("VCVTPS2PD", q.single("SI", i), q.r(i)) })
+	} else {
+		q.whole(func(i int) { // two vectors of float64 from one of float32
+			whole, first := 4+i, 2*i
+			q.load(r, "(SI)", i*q.bytes/2, whole)
+			q.op("VCVTPS2PD", q.halfReg(whole), q.r(first))
+			if q.lanes() == 16 {
+				q.op("VEXTRACTF64X4", "$1", q.r(whole), q.halfReg(whole))
+			} else {
+				q.op("VEXTRACTF128", "$1", q.r(whole), q.halfReg(whole))
+			}
+			q.op("VCVTPS2PD", q.halfReg(whole), q.r(first+1))
+		})
+	}
+	q.each(func(i int) { q.op("VADDPD", q.wide("DI", i), q.r(i), q.r(i)) })
+	q.each(func(i int) { q.op("VMOVUPD", q.r(i), q.wide("DI", i)) })
+	for _, reg := range []string{"SI", "DX"} {
+		q.op("ADDQ", fmt.Sprintf("$%d", 16*r.bytes), reg)
+	}
+	q.op("ADDQ", "$128", "DI")
+	q.again()
+	for _, reg := range []string{"R10", "R14"} {
+		q.op("ADDQ", "R11", reg)
+	}
+	q.op("ADDQ", "R9", "BX")
+	q.op("DECQ", "R12")
+	q.op("JZ", "done")
+	q.op("DECQ", "AX")
+	q.op("JNZ", "row")
+	q.op("JMP", "again")
+	q.label("done")
 	q.finish()
 }
 
