@@ -34,6 +34,9 @@ func quicknarrowBF16AVX512(to unsafe.Pointer, h *float32, c float32, n int)
 func quickslopesBF16AVX512(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)
 
 //go:noescape
+func quicknarrowBF16AVX512BF16(to unsafe.Pointer, h *float32, c float32, n int)
+
+//go:noescape
 func quickslopesBF16AVX512BF16(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)
 
 //go:noescape
@@ -118,7 +121,7 @@ func quickFence()
 
 // The kernels of each tier, made once.
 var (
-	quickBF16Rounds = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512BF16, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
+	quickBF16Rounds = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512BF16, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512BF16}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
 	quickBF16AVX512 = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
 	quickF16AVX512  = &quickKernels{quicksquaresF16AVX512, quickdotsF16AVX512, quickmixF16AVX512, quickslopesF16AVX512, halfKernels{quickwidenF16AVX512, quicknarrowF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
 	quickBF16AVX2   = &quickKernels{quicksquaresBF16AVX2, quickdotsBF16AVX2, quickmixBF16AVX2, quickslopesBF16AVX2, halfKernels{quickwidenBF16AVX2, quicknarrowBF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}

@@ -1926,6 +1926,50 @@ loop:
 	VZEROUPPER
 	RET
 
+// func quicknarrowBF16AVX512BF16(to unsafe.Pointer, h *float32, c float32, n int)
+TEXT ·quicknarrowBF16AVX512BF16(SB), NOSPLIT, $0-32
+	MOVQ to+0(FP), DI
+	MOVQ h+8(FP), SI
+	MOVQ n+24(FP), CX
+	MOVL $0x7fff, AX
+	VPBROADCASTD AX, Z29
+	MOVL $0x10000, AX
+	VPBROADCASTD AX, Z30
+	MOVL $0x400000, AX
+	VPBROADCASTD AX, Z31
+	VMOVDQU16 ·upperHalves(SB), Z28
+	VPTERNLOGD $0xff, Z27, Z27, Z27
+	VBROADCASTSS c+16(FP), Z8
+loop:
+	VMULPS 0(SI), Z8, Z0
+	VMULPS 64(SI), Z8, Z1
+	VFPCLASSPSZ $0x20, Z0, K1
+	VFPCLASSPSZ $0x20, Z1, K2
+	KORTESTW K1, K2
+	JNZ numbersslow
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xe0 // VCVTNE2PS2BF16 Z0, Z1, Z4
+numbersrounded:
+	VMOVDQU64 Z4, 0(DI)
+	ADDQ $128, SI
+	ADDQ $64, DI
+	SUBQ $32, CX
+	JNZ loop
+	VZEROUPPER
+	RET
+numbersslow:
+	VPTESTMD Z30, Z0, K1
+	VPADDD Z29, Z0, Z4
+	VCMPPS $3, Z0, Z0, K3
+	VPTESTMD Z30, Z1, K2
+	VPADDD Z29, Z1, Z5
+	VCMPPS $3, Z1, Z1, K4
+	VPSUBD Z27, Z4, K1, Z4
+	VPORD Z31, Z0, K3, Z4
+	VPSUBD Z27, Z5, K2, Z5
+	VPORD Z31, Z1, K4, Z5
+	VPERMT2W Z5, Z28, Z4
+	JMP numbersrounded
+
 // func quickslopesBF16AVX512BF16(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)
 TEXT ·quickslopesBF16AVX512BF16(SB), NOSPLIT, $0-88
 	MOVQ to+0(FP), R8

@@ -10,3 +10,14 @@ func quickVariants(x tier, d tensor.DType) []*quickKernels {
 	}
 	return []*quickKernels{k}
 }
+
+// eachRounding calls f, and again as on a machine without an instruction that
+// rounds to bfloat16 where this one has it.
+func eachRounding(f func()) {
+	f()
+	if hasAVX512BF16 {
+		hasAVX512BF16 = false
+		defer func() { hasAVX512BF16 = true }()
+		f()
+	}
+}

@@ -8,3 +8,6 @@ import "github.com/lamina-go/lamina/tensor"
 func quickVariants(x tier, d tensor.DType) []*quickKernels {
 	return []*quickKernels{quickKernelsOf(x, d)}
 }
+
+// eachRounding calls f.
+func eachRounding(f func()) { f() }

@@ -130,6 +130,9 @@ func narrowRowsF16AVX2(to unsafe.Pointer, stride int, from *float32, ld, rows, n
 //go:noescape
 func widenRowsF32AVX2(to *float32, from unsafe.Pointer, stride, rows, n int)
 
+//go:noescape
+func narrowRowsBF16AVX512BF16(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)
+
 // pause leaves the core to its other thread for some cycles.
 func pause()
 
@@ -142,10 +145,20 @@ var (
 		sumRowsBF16AVX2, sumRowsF16AVX2, sumRowsF32AVX2}
 )
 
+// vectorsRounding round to bfloat16 by an instruction for it, with the same bits.
+var vectorsRounding = func() *vectorKernels {
+	k := *vectorsAVX512
+	k.narrowBF16 = narrowRowsBF16AVX512BF16
+	return &k
+}()
+
 // vectorKernelsOf are the rows of a tier in assembly; nil: there are none.
 func vectorKernelsOf(t tier) *vectorKernels {
 	switch t {
 	case avx512:
+		if hasAVX512BF16 {
+			return vectorsRounding
+		}
 		return vectorsAVX512
 	case avx2:
 		return vectorsAVX2

@@ -13,7 +13,7 @@ func quickKernels() string {
 			q.sums(r, true)
 			q.sums(r, false)
 			q.mix(r)
-			q.narrow(r)
+			q.narrow(r, false)
 			q.slopes(r, false)
 			q.widenRow(r)
 		}
@@ -21,7 +21,9 @@ func quickKernels() string {
 		q.exps()
 		q.addWide()
 	}
-	quick{t, avx512}.slopes(row{"BF16", 2}, true)
+	fast := quick{t, avx512}
+	fast.narrow(row{"BF16", 2}, true)
+	fast.slopes(row{"BF16", 2}, true)
 	t.function("quickFence", "func quickFence()", 0)
 	t.op("SFENCE")
 	t.op("RET")
@@ -250,13 +252,6 @@ func (q quick) constants(r row) {
 	set("$0x400000", 14)
 }
 
-// store rounds the columns of two vectors, in consecutive registers from at on,
-// once to a row; temp are two registers more. NaN stays NaN.
-func (q quick) store(r row, at, temp int, to string) {
-	q.round(r, at, temp)
-	q.move(temp, to, false)
-}
-
 // move writes a vector; where a whole line of a cache is written past it,
 // nontemporal is true.
 func (q quick) move(at int, to string, nontemporal bool) {
@@ -270,7 +265,8 @@ func (q quick) move(at int, to string, nontemporal bool) {
 	}
 }
 
-// round is what store writes, in register temp.
+// round rounds the columns of two vectors, in consecutive registers from at on,
+// once, to what is then in register temp; the next one is used too. NaN stays NaN.
 func (q quick) round(r row, at, temp int) {
 	y := func(i int) string { return fmt.Sprintf("Y%d", i) }
 	x := func(i int) string { return fmt.Sprintf("X%d", i) }
@@ -320,7 +316,7 @@ func (q quick) round(r row, at, temp int) {
 // perStore is how many columns one store takes.
 func (q quick) perStore() int { return 2 * q.lanes() }
 
-// ones puts -1 in register 27, which store subtracts.
+// ones puts -1 in register 27, which round subtracts.
 func (q quick) ones(r row) {
 	if q.lanes() == 16 && r.name == "BF16" {
 		q.op("VPTERNLOGD", "$0xff", q.r(27), q.r(27), q.r(27))
@@ -328,35 +324,74 @@ func (q quick) ones(r row) {
 }
 
 // narrow rounds c h to a row.
-func (q quick) narrow(r row) {
-	name := "quicknarrow" + r.name + q.name
+func (q quick) narrow(r row, instruction bool) {
+	name := "quicknarrow" + r.name + q.name + roundsBy(instruction)
 	q.begin(name, "(to unsafe.Pointer, h *float32, c float32, n int)", 32, "to+0(FP)", "DI", "h+8(FP)", "SI", "n+24(FP)", "CX")
 	q.constants(r)
 	q.ones(r)
 	q.op("VBROADCASTSS", "c+16(FP)", q.r(8))
+	var slow []subnormals
 	q.label("loop")
 	for at := 0; at < 32; at += q.perStore() {
 		for i := range 2 {
 			q.op("VMULPS", fmt.Sprintf("%d(SI)", 4*at+i*q.bytes), q.r(8), q.r(i))
 		}
-		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at))
+		slow = append(slow, q.roundEither(r, 0, 4, "numbers", instruction)...)
+		q.move(4, fmt.Sprintf("%d(DI)", 2*at), false)
 	}
 	q.op("ADDQ", "$128", "SI")
 	q.op("ADDQ", "$64", "DI")
 	q.op("SUBQ", "$32", "CX")
 	q.op("JNZ", "loop")
 	q.finish()
+	q.roundSlowly(r, slow)
+}
+
+// roundsBy is what is added to the name of a kernel that rounds by an instruction.
+func roundsBy(instruction bool) string {
+	if instruction {
+		return "BF16"
+	}
+	return ""
+}
+
+// subnormals is where numbers wait that an instruction cannot round.
+type subnormals struct {
+	label    string
+	at, temp int
+}
+
+// roundEither is round, or, for two vectors of sixteen, an instruction, except
+// where one of them has a subnormal number, which it would not keep: then what
+// roundSlowly writes goes on at the label.
+func (q quick) roundEither(r row, at, temp int, label string, instruction bool) []subnormals {
+	if !instruction {
+		q.round(r, at, temp)
+		return nil
+	}
+	for k := range 2 {
+		q.op("VFPCLASSPSZ", "$0x20", q.r(at+k), fmt.Sprintf("K%d", 1+k))
+	}
+	q.op("KORTESTW", "K1", "K2")
+	q.op("JNZ", label+"slow")
+	q.roundBF16(at, at+1, temp)
+	q.label(label + "rounded")
+	return []subnormals{{label, at, temp}}
+}
+
+// roundSlowly is written behind a kernel.
+func (q quick) roundSlowly(r row, all []subnormals) {
+	for _, part := range all {
+		q.label(part.label + "slow")
+		q.round(r, part.at, part.temp)
+		q.op("JMP", part.label+"rounded")
+	}
 }
 
 // slopes writes dv = c[0] g + c[1] u - c[2] v of each row and adds c[3] v to sum,
 // for some columns at a time along the rows. What is at ahead is fetched as by mix.
-// An instruction may round two vectors, except where one of them has a subnormal
-// number, which it would not keep.
 func (q quick) slopes(r row, instruction bool) {
-	name := "quickslopes" + r.name + q.name
-	if instruction {
-		name += "BF16"
-	}
+	name := "quickslopes" + r.name + q.name + roundsBy(instruction)
 	q.begin(name, "(to, rows *unsafe.Pointer, ahead *uintptr, grad, u, sum *float32, c *[4]float32, l, at, n, past int)", 88,
 		"to+0(FP)", "R8", "rows+8(FP)", "R9", "grad+24(FP)", "BX", "u+32(FP)", "DX", "sum+40(FP)", "R10", "c+48(FP)", "R11", "l+56(FP)", "R12", "at+64(FP)", "R13", "n+72(FP)", "CX")
 	q.op("SHLQ", "$1", "R13")
@@ -373,23 +408,13 @@ func (q quick) slopes(r row, instruction bool) {
 		slow = append(slow, q.slopesPart(r, "half", 2, instruction)...)
 		q.label("done")
 		q.finish()
-		for _, part := range slow {
-			q.label(part.label + "slow")
-			q.round(r, part.at, part.temp)
-			q.op("JMP", part.label+"rounded")
-		}
+		q.roundSlowly(r, slow)
 		return
 	}
 	q.slopesPart(r, "whole", 2, false)
 	q.op("TESTQ", "CX", "CX")
 	q.op("JNZ", "whole")
 	q.finish()
-}
-
-// subnormals is where numbers wait that an instruction cannot round.
-type subnormals struct {
-	label    string
-	at, temp int
 }
 
 func (q quick) slopesPart(r row, label string, vectors int, instruction bool) (slow []subnormals) {
@@ -446,18 +471,7 @@ func (q quick) slopesPart(r row, label string, vectors int, instruction bool) (s
 			}
 		}
 		part := fmt.Sprintf("%s%d", label, i)
-		if instruction {
-			slow = append(slow, subnormals{part, dv, temp})
-			for k := range 2 {
-				q.op("VFPCLASSPSZ", "$0x20", q.r(dv+k), fmt.Sprintf("K%d", 1+k))
-			}
-			q.op("KORTESTW", "K1", "K2")
-			q.op("JNZ", part+"slow")
-			q.roundBF16(dv, dv+1, temp)
-			q.label(part + "rounded")
-		} else {
-			q.round(r, dv, temp)
-		}
+		slow = append(slow, q.roundEither(r, dv, temp, part, instruction)...)
 		to := fmt.Sprintf("%d(R14)", i*q.bytes/2)
 		q.op("TESTQ", "R15", "R15")
 		q.op("JZ", part+"near")

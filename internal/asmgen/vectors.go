@@ -25,9 +25,10 @@ func vectors() string {
 			q.sumRows(r)
 		}
 		for _, r := range []row{{"BF16", 2}, {"F16", 2}} {
-			q.narrowRows(r)
+			q.narrowRows(r, false)
 		}
 	}
+	quick{t, avx512}.narrowRows(row{"BF16", 2}, true)
 	t.function("pause", "func pause()", 0)
 	for range 8 {
 		t.op("PAUSE")
@@ -267,8 +268,8 @@ func (q quick) widenRows(r row) {
 
 // narrowRows rounds rows of n elements, ld elements apart, to rows that lie
 // stride bytes apart; n is a multiple of 32.
-func (q quick) narrowRows(r row) {
-	q.begin("narrowRows"+r.name+q.name, "(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)", 48,
+func (q quick) narrowRows(r row, instruction bool) {
+	q.begin("narrowRows"+r.name+q.name+roundsBy(instruction), "(to unsafe.Pointer, stride int, from *float32, ld, rows, n int)", 48,
 		"to+0(FP)", "R8", "stride+8(FP)", "R9", "from+16(FP)", "R10", "ld+24(FP)", "R11", "rows+32(FP)", "R12", "n+40(FP)", "R13")
 	q.constants(r)
 	q.ones(r)
@@ -277,12 +278,14 @@ func (q quick) narrowRows(r row) {
 	q.op("MOVQ", "R8", "DI")
 	q.op("MOVQ", "R10", "SI")
 	q.op("MOVQ", "R13", "CX")
+	var slow []subnormals
 	q.label("loop")
 	for at := 0; at < 32; at += q.perStore() {
 		for i := range 2 {
 			q.op("VMOVUPS", fmt.Sprintf("%d(SI)", 4*at+i*q.bytes), q.r(i))
 		}
-		q.store(r, 0, 4, fmt.Sprintf("%d(DI)", 2*at))
+		slow = append(slow, q.roundEither(r, 0, 4, "numbers", instruction)...)
+		q.move(4, fmt.Sprintf("%d(DI)", 2*at), false)
 	}
 	q.op("ADDQ", "$128", "SI")
 	q.op("ADDQ", "$64", "DI")
@@ -293,6 +296,7 @@ func (q quick) narrowRows(r row) {
 	q.op("DECQ", "R12")
 	q.op("JNZ", "row")
 	q.finish()
+	q.roundSlowly(r, slow)
 }
 
 // rotateRows turns the pairs of two halves of rows: out = (a cos - b sin,
