@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/lamina-go/lamina/autograd"
 	"github.com/lamina-go/lamina/device"
@@ -39,7 +40,7 @@ func RotaryEmbedding(x *autograd.Var, base float64, start int) *autograd.Var {
 		return t.Dead()
 	}
 	n := &rotary{}
-	n.cos, n.sin = rotaryTable(t, x.DType().Wide(), in.Dim(-2), in.Dim(-1), base, start)
+	n.cos, n.sin = rotaryTable(t, angles{x.DType().Wide(), in.Dim(-2), in.Dim(-1), base, start})
 	return t.Record(rotate(t.Stream, in, n.cos, n.sin, false), n, x)
 }
 
@@ -50,21 +51,87 @@ func (*unchanged) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*t
 	return []*tensor.Tensor{g}
 }
 
+// angles are those of the places of a rotary embedding, start and the T-1 that follow.
+type angles struct {
+	dtype        tensor.DType // of the cosines and sines
+	steps, width int          // T, D
+	base         float64
+	start        int
+}
+
+// A model asks for the same angles in each layer and step, so the last few are
+// kept, in all at most angleLimit numbers each.
+var angleTables struct {
+	sync.Mutex
+	last []angleTable // the latest first
+}
+
+type angleTable struct {
+	of       angles
+	cos, sin *tensor.Tensor // (T,D/2) on the host; never written
+}
+
+const (
+	angleTablesKept = 4
+	angleLimit      = 1 << 21
+)
+
 // rotaryTable is the cosines and sines of the angles, (T,D/2) each.
-func rotaryTable(t *autograd.Tape, d tensor.DType, steps, width int, base float64, start int) (cos, sin *tensor.Tensor) {
-	half := width / 2
-	c, s := make([]float64, steps*half), make([]float64, steps*half)
+func rotaryTable(t *autograd.Tape, of angles) (cos, sin *tensor.Tensor) {
+	c, s := of.kept()
+	if c == nil {
+		if c, s = of.table(t); c == nil {
+			return nil, nil
+		}
+		of.keep(c, s)
+	}
+	return t.Upload(c), t.Upload(s)
+}
+
+func (a angles) kept() (cos, sin *tensor.Tensor) {
+	angleTables.Lock()
+	defer angleTables.Unlock()
+	for _, x := range angleTables.last {
+		if x.of == a {
+			return x.cos, x.sin
+		}
+	}
+	return nil, nil
+}
+
+func (a angles) keep(cos, sin *tensor.Tensor) {
+	if 2*cos.Len() > angleLimit {
+		return
+	}
+	angleTables.Lock()
+	defer angleTables.Unlock()
+	last := append([]angleTable{{a, cos, sin}}, angleTables.last...)
+	angleTables.last = last[:min(len(last), angleTablesKept)]
+}
+
+// table computes them; nil after a failure.
+func (a angles) table(t *autograd.Tape) (cos, sin *tensor.Tensor) {
+	half := a.width / 2
+	c, s := make([]float64, a.steps*half), make([]float64, a.steps*half)
 	for i := range half {
-		freq := elementary.Pow(base, -2*float64(i)/float64(width))
-		for p := range steps {
+		freq := elementary.Pow(a.base, -2*float64(i)/float64(a.width))
+		for p := range a.steps {
 			if stopped(t, p) {
 				return nil, nil
 			}
-			angle := float64(start+p) * freq
+			angle := float64(a.start+p) * freq
 			s[p*half+i], c[p*half+i] = elementary.Sin(angle), elementary.Cos(angle)
 		}
 	}
-	return uploadFloats(t, d, c, steps, half), uploadFloats(t, d, s, steps, half)
+	cos, err := tensor.FromFloat64s(a.dtype, c, a.steps, half)
+	if err == nil {
+		sin, err = tensor.FromFloat64s(a.dtype, s, a.steps, half)
+	}
+	if err != nil {
+		t.Fail(err)
+		return nil, nil
+	}
+	return cos, sin
 }
 
 // rotate turns forward, or back by the same angles.

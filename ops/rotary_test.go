@@ -1,8 +1,11 @@
 package ops_test
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/lamina-go/lamina/autograd"
@@ -103,4 +106,40 @@ func TestRotaryRefusals(t *testing.T) {
 		list = append(list, refusal{"base", "RotaryEmbedding", tensor.ErrValue, []string{"base"}, func(p *autograd.Tape) *autograd.Var { return ops.RotaryEmbedding(ones(p, 3, 4), base, 0) }})
 	}
 	testRefusals(t, list)
+}
+
+// The angles that are kept serve many tapes at once, and each gets its own.
+func TestRotaryTables(t *testing.T) {
+	x := laid("dense", tensor.Float32, normal(4, 7*8), 7, 8)
+	turn := func(i int) ([]float64, error) {
+		tape := autograd.NewTape(context.Background(), dev)
+		defer tape.Release()
+		return ops.RotaryEmbedding(tape.Const(x), float64(10+i%3), i%7).Float64s()
+	}
+	want := make([][]float64, 21)
+	for i := range want {
+		y, err := turn(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[i] = y
+		for j := range i {
+			if slices.Equal(y, want[j]) {
+				t.Fatalf("angles %d are those of %d", i, j)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			for k := range 200 {
+				i := (k/3*5 + worker) % len(want)
+				if y, err := turn(i); err != nil || !slices.Equal(y, want[i]) {
+					t.Errorf("angles %d again: %v, want %v (%v)", i, y, want[i], err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
