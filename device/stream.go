@@ -397,8 +397,11 @@ func (s *Stream) broadcast(a, b *tensor.Tensor) (tensor.Shape, *tensor.Tensor, *
 	return shape, s.Expand(a, shape...), s.Expand(b, shape...)
 }
 
-// Expand is t.Expand with the failure kept.
+// Expand is t.Expand with the failure kept; t itself where it has the shape.
 func (s *Stream) Expand(t *tensor.Tensor, shape ...int) *tensor.Tensor {
+	if t != nil && s.Err() == nil && t.Shape().Equal(shape) {
+		return t
+	}
 	return s.View(func() (*tensor.Tensor, error) { return t.Expand(shape...) })
 }
 

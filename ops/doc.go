@@ -40,7 +40,12 @@ func required(t *autograd.Tape, op string, in ...*autograd.Var) bool {
 	return true
 }
 
-func operand(i int) string { return "operand " + strconv.Itoa(i) }
+func operand(i int) string {
+	if first := [...]string{"operand 0", "operand 1", "operand 2"}; i < len(first) {
+		return first[i]
+	}
+	return "operand " + strconv.Itoa(i)
+}
 
 // sameDType reports whether v, which may be nil, has a floating-point dtype d.
 func sameDType(t *autograd.Tape, op, arg string, d tensor.DType, v *autograd.Var) bool {

@@ -45,6 +45,9 @@ func Reshape(x *autograd.Var, shape ...int) *autograd.Var {
 
 // reshape is a view where the strides allow it, else a copy.
 func reshape(s *device.Stream, x *tensor.Tensor, shape tensor.Shape) *tensor.Tensor {
+	if x != nil && x.Shape().Equal(shape) {
+		return x
+	}
 	if v, err := x.Reshape(shape...); err == nil {
 		return v
 	}

@@ -63,9 +63,11 @@ func checkParams(op string, dev device.Device, params []Param) error {
 // Accumulator sums the gradients of several backward passes, in the wide type
 // of each parameter. Its memory is its own.
 type Accumulator struct {
-	dev    device.Device
-	params []Param
-	sums   []*tensor.Tensor
+	dev     device.Device
+	params  []Param
+	sums    []*tensor.Tensor
+	squares *tensor.Tensor   // the sum of squares of each of sums, (n) in float64
+	each    []*tensor.Tensor // its elements, with the rank of that sum
 }
 
 // NewAccumulator makes zeros for each parameter.
@@ -80,6 +82,24 @@ func NewAccumulator(dev device.Device, params []Param) (*Accumulator, error) {
 			return nil, err
 		}
 		a.sums = append(a.sums, t)
+	}
+	var err error
+	if a.squares, err = placed(dev, tensor.Float64, tensor.Shape{len(params)}); err != nil {
+		return nil, err
+	}
+	for i, t := range a.sums {
+		ones := make([]int, t.Rank())
+		for k := range ones {
+			ones[k] = 1
+		}
+		x, err := a.squares.Slice(0, i, i+1)
+		if err == nil {
+			x, err = x.Reshape(ones...)
+		}
+		if err != nil {
+			return nil, err
+		}
+		a.each = append(a.each, x)
 	}
 	return a, nil
 }
@@ -122,19 +142,24 @@ func (a *Accumulator) Norm() (float64, error) {
 	if a == nil {
 		return 0, noAccumulator()
 	}
+	for i, t := range a.sums {
+		if err := a.dev.Reduce(context.Background(), device.SumSquares, a.each[i], t); err != nil {
+			return 0, err
+		}
+	}
 	s := device.NewStream(context.Background(), a.dev)
 	defer s.Release()
+	host, err := s.Download(a.squares)
+	if err != nil {
+		return 0, err
+	}
+	squares, err := host.Float64s()
+	if err != nil {
+		return 0, err
+	}
 	var total float64
-	for _, t := range a.sums {
-		host, err := s.Download(s.Reduce(device.SumSquares, tensor.Float64, t))
-		if err != nil {
-			return 0, err
-		}
-		x, err := host.Float64s()
-		if err != nil {
-			return 0, err
-		}
-		total += x[0]
+	for _, x := range squares {
+		total += x
 	}
 	return math.Sqrt(total), nil
 }
