@@ -84,3 +84,25 @@ func TestWrongFlags(t *testing.T) {
 		}
 	}
 }
+
+// Parts of a step are measured, and the peers measure the same ones.
+func TestParts(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(context.Background(), []string{"-only", "part/(layer_norm|embedding|adamw)/", "-repeat", "1", "-picture", ""}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"part/layer_norm/bf16", "part/layer_norm/fp32", "part/embedding/bf16", "part/embedding/fp32", "part/adamw/fp32"} {
+		if !strings.Contains(out.String(), name+" ") {
+			t.Errorf("no %s in\n%s", name, &out)
+		}
+	}
+	peers, err := os.ReadFile("peers.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range partsOf(nil) {
+		if !strings.Contains(string(peers), `"`+p.name+`": ([`) {
+			t.Errorf("peers.py has no part %q", p.name)
+		}
+	}
+}

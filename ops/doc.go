@@ -33,19 +33,14 @@ func required(t *autograd.Tape, op string, in ...*autograd.Var) bool {
 			t.Fail(&tensor.ArgError{Op: op, Arg: operand(i), Got: "nil", Want: "a Var", Kind: tensor.ErrMissing})
 			return false
 		}
-		if !sameDType(t, op, operand(i), in[0].DType(), v) {
-			return false
+		if d := in[0].DType(); v.DType() != d || !d.IsFloat() {
+			return sameDType(t, op, operand(i), d, v)
 		}
 	}
 	return true
 }
 
-func operand(i int) string {
-	if first := [...]string{"operand 0", "operand 1", "operand 2"}; i < len(first) {
-		return first[i]
-	}
-	return "operand " + strconv.Itoa(i)
-}
+func operand(i int) string { return "operand " + strconv.Itoa(i) }
 
 // sameDType reports whether v, which may be nil, has a floating-point dtype d.
 func sameDType(t *autograd.Tape, op, arg string, d tensor.DType, v *autograd.Var) bool {

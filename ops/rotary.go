@@ -59,8 +59,8 @@ type angles struct {
 	start        int
 }
 
-// A model asks for the same angles in each layer and step, so the last few are
-// kept, in all at most angleLimit numbers each.
+// A model asks for the same angles in each layer and step, so the last few tables
+// are kept, those of at most angleLimit numbers.
 var angleTables struct {
 	sync.Mutex
 	last []angleTable // the latest first

@@ -61,7 +61,7 @@ func checkParams(op string, dev device.Device, params []Param) error {
 }
 
 // Accumulator sums the gradients of several backward passes, in the wide type
-// of each parameter. Its memory is its own.
+// of each parameter. Its memory is its own; it serves one goroutine at a time.
 type Accumulator struct {
 	dev     device.Device
 	params  []Param
@@ -92,10 +92,7 @@ func NewAccumulator(dev device.Device, params []Param) (*Accumulator, error) {
 		for k := range ones {
 			ones[k] = 1
 		}
-		x, err := a.squares.Slice(0, i, i+1)
-		if err == nil {
-			x, err = x.Reshape(ones...)
-		}
+		x, err := tensor.NewStrided(a.squares.Memory(), tensor.Float64, ones, ones, i)
 		if err != nil {
 			return nil, err
 		}
