@@ -203,7 +203,8 @@ func (s *attnHead[F]) product(c []F, ldc, rows, columns int, a []F, ars, acs int
 				kernel = kernel[1:]
 			}
 			for j := 0; j < columns; j += nr {
-				kernel[0].run(&c[i*ldc+j], ldc, &a[i*ars+k0*acs], ars, acs, &b[j*deep+k0*nr], nr, kn, add || k0 > 0)
+				run, _ := kernel[0].of(columns-j, nr)
+				run(&c[i*ldc+j], ldc, &a[i*ars+k0*acs], ars, acs, &b[j*deep+k0*nr], nr, kn, add || k0 > 0)
 			}
 			i += kernel[0].rows
 		}

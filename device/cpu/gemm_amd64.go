@@ -6,49 +6,97 @@ package cpu
 func gemmF32AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
+func gemmF32AVX512x8half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
 func gemmF32AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32AVX512x4half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func gemmF32AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
+func gemmF32AVX512x2half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
 func gemmF32AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32AVX512x1half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func gemmF32AVX2x6(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
+func gemmF32AVX2x6half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
 func gemmF32AVX2x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32AVX2x4half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func gemmF32AVX2x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
+func gemmF32AVX2x2half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
 func gemmF32AVX2x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmF32AVX2x1half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func gemmF64AVX512x8(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
+func gemmF64AVX512x8half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
 func gemmF64AVX512x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64AVX512x4half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
 func gemmF64AVX512x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
+func gemmF64AVX512x2half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
 func gemmF64AVX512x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64AVX512x1half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
 func gemmF64AVX2x6(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
+func gemmF64AVX2x6half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
 func gemmF64AVX2x4(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64AVX2x4half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
 func gemmF64AVX2x2(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
+func gemmF64AVX2x2half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
 func gemmF64AVX2x1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
+
+//go:noescape
+func gemmF64AVX2x1half(c *float64, ldc int, a *float64, ars, acs int, b *float64, bks, k int, add bool)
 
 //go:noescape
 func transposeF32AVX512(to *float32, stride int, from *float32, ld, n int)
@@ -60,13 +108,25 @@ func copyF32AVX512(to *float32, stride int, from *float32, ld, n, m int)
 func gemmBF16AVX512x8(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
+func gemmBF16AVX512x8half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
 func gemmBF16AVX512x4(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmBF16AVX512x4half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func gemmBF16AVX512x2(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
+func gemmBF16AVX512x2half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
 func gemmBF16AVX512x1(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
+
+//go:noescape
+func gemmBF16AVX512x1half(c *float32, ldc int, a *float32, ars, acs int, b *float32, bks, k int, add bool)
 
 //go:noescape
 func pairsBF16AVX512(to *float32, stride int, from *uint16, ld, n, m int)
@@ -76,15 +136,15 @@ func tileBF16(t tier) (tileKernel[float32], bool) {
 	if t != avx512 || !hasAVX512BF16 {
 		return tileKernel[float32]{}, false
 	}
-	return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmBF16AVX512x8}, {4, gemmBF16AVX512x4}, {2, gemmBF16AVX512x2}, {1, gemmBF16AVX512x1}}, transposeF32AVX512, nil, pairsBF16AVX512}, true
+	return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmBF16AVX512x8, gemmBF16AVX512x8half}, {4, gemmBF16AVX512x4, gemmBF16AVX512x4half}, {2, gemmBF16AVX512x2, gemmBF16AVX512x2half}, {1, gemmBF16AVX512x1, gemmBF16AVX512x1half}}, transposeF32AVX512, nil, pairsBF16AVX512}, true
 }
 
 func tile32(t tier) tileKernel[float32] {
 	switch t {
 	case avx512:
-		return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmF32AVX512x8}, {4, gemmF32AVX512x4}, {2, gemmF32AVX512x2}, {1, gemmF32AVX512x1}}, transposeF32AVX512, copyF32AVX512, nil}
+		return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmF32AVX512x8, gemmF32AVX512x8half}, {4, gemmF32AVX512x4, gemmF32AVX512x4half}, {2, gemmF32AVX512x2, gemmF32AVX512x2half}, {1, gemmF32AVX512x1, gemmF32AVX512x1half}}, transposeF32AVX512, copyF32AVX512, nil}
 	case avx2:
-		return tileKernel[float32]{16, []rowKernel[float32]{{6, gemmF32AVX2x6}, {4, gemmF32AVX2x4}, {2, gemmF32AVX2x2}, {1, gemmF32AVX2x1}}, nil, nil, nil}
+		return tileKernel[float32]{16, []rowKernel[float32]{{6, gemmF32AVX2x6, gemmF32AVX2x6half}, {4, gemmF32AVX2x4, gemmF32AVX2x4half}, {2, gemmF32AVX2x2, gemmF32AVX2x2half}, {1, gemmF32AVX2x1, gemmF32AVX2x1half}}, nil, nil, nil}
 	}
 	return portable32
 }
@@ -92,9 +152,9 @@ func tile32(t tier) tileKernel[float32] {
 func tile64(t tier) tileKernel[float64] {
 	switch t {
 	case avx512:
-		return tileKernel[float64]{16, []rowKernel[float64]{{8, gemmF64AVX512x8}, {4, gemmF64AVX512x4}, {2, gemmF64AVX512x2}, {1, gemmF64AVX512x1}}, nil, nil, nil}
+		return tileKernel[float64]{16, []rowKernel[float64]{{8, gemmF64AVX512x8, gemmF64AVX512x8half}, {4, gemmF64AVX512x4, gemmF64AVX512x4half}, {2, gemmF64AVX512x2, gemmF64AVX512x2half}, {1, gemmF64AVX512x1, gemmF64AVX512x1half}}, nil, nil, nil}
 	case avx2:
-		return tileKernel[float64]{8, []rowKernel[float64]{{6, gemmF64AVX2x6}, {4, gemmF64AVX2x4}, {2, gemmF64AVX2x2}, {1, gemmF64AVX2x1}}, nil, nil, nil}
+		return tileKernel[float64]{8, []rowKernel[float64]{{6, gemmF64AVX2x6, gemmF64AVX2x6half}, {4, gemmF64AVX2x4, gemmF64AVX2x4half}, {2, gemmF64AVX2x2, gemmF64AVX2x2half}, {1, gemmF64AVX2x1, gemmF64AVX2x1half}}, nil, nil, nil}
 	}
 	return portable64
 }

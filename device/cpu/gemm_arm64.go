@@ -28,14 +28,14 @@ func gemmF64NEONx1(c *float64, ldc int, a *float64, ars, acs int, b *float64, bk
 
 func tile32(t tier) tileKernel[float32] {
 	if t == neon {
-		return tileKernel[float32]{cols: 8, rows: []rowKernel[float32]{{8, gemmF32NEONx8}, {4, gemmF32NEONx4}, {2, gemmF32NEONx2}, {1, gemmF32NEONx1}}}
+		return tileKernel[float32]{cols: 8, rows: []rowKernel[float32]{{8, gemmF32NEONx8, nil}, {4, gemmF32NEONx4, nil}, {2, gemmF32NEONx2, nil}, {1, gemmF32NEONx1, nil}}}
 	}
 	return portable32
 }
 
 func tile64(t tier) tileKernel[float64] {
 	if t == neon {
-		return tileKernel[float64]{cols: 4, rows: []rowKernel[float64]{{8, gemmF64NEONx8}, {4, gemmF64NEONx4}, {2, gemmF64NEONx2}, {1, gemmF64NEONx1}}}
+		return tileKernel[float64]{cols: 4, rows: []rowKernel[float64]{{8, gemmF64NEONx8, nil}, {4, gemmF64NEONx4, nil}, {2, gemmF64NEONx2, nil}, {1, gemmF64NEONx1, nil}}}
 	}
 	return portable64
 }

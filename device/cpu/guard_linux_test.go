@@ -69,49 +69,62 @@ func TestGemmTiles(t *testing.T) {
 
 func gemmTiles[F real, B comparable](t *testing.T, name tier, tile tileKernel[F], bits func(F) B) {
 	r := rand.New(rand.NewPCG(61, 1))
-	for _, kernel := range tile.rows {
-		for _, k := range []int{1, 2, 3, 7, 16, 33} {
-			for run := range 40 {
-				behind, add := run%2 == 0, run%8 < 4
-				numbers := fill[F]
-				if run%4 >= 2 {
-					numbers = nearTies[F]
-				}
-				for _, packed := range []bool{true, false} {
-					mr, nr := kernel.rows, tile.cols
-					ars, acs, bks, ldc := k+1, 1, nr+3, nr+5
-					if packed {
-						ars, acs, bks, ldc = 1, mr, nr, nr
+	var kernels []rowKernel[F] // each with its half
+	for _, k := range tile.rows {
+		kernels = append(kernels, k)
+		if k.half != nil {
+			kernels = append(kernels, rowKernel[F]{k.rows, nil, k.half})
+		}
+	}
+	for i, kernel := range kernels {
+		t.Run(fmt.Sprintf("%s/%T/%d", name, *new(F), i), func(t *testing.T) { // whose memory is given back at its end
+			for _, k := range []int{1, 2, 3, 7, 16, 33} {
+				for run := range 40 {
+					behind, add := run%2 == 0, run%8 < 4
+					numbers := fill[F]
+					if run%4 >= 2 {
+						numbers = nearTies[F]
 					}
-					a := numbers(r, guarded[F](t, (mr-1)*ars+(k-1)*acs+1, behind))
-					b := numbers(r, guarded[F](t, (k-1)*bks+nr, behind))
-					c := numbers(r, guarded[F](t, (mr-1)*ldc+nr, behind))
-					want := slices.Clone(c)
-					for i := range mr {
-						for j := range nr {
-							var sum F
-							for q := range k {
-								if unsafe.Sizeof(sum) == 4 {
-									sum = F(fma32(float32(a[i*ars+q*acs]), float32(b[q*bks+j]), float32(sum)))
-								} else {
-									sum = F(math.FMA(float64(a[i*ars+q*acs]), float64(b[q*bks+j]), float64(sum)))
-								}
-							}
-							if !add {
-								want[i*ldc+j] = 0
-							}
-							want[i*ldc+j] += sum
+					for _, packed := range []bool{true, false} {
+						mr, nr := kernel.rows, tile.cols
+						f := kernel.run
+						if f == nil {
+							f, nr = kernel.half, nr/2
 						}
-					}
-					kernel.run(&c[0], ldc, &a[0], ars, acs, &b[0], bks, k, add)
-					for i := range c {
-						if bits(c[i]) != bits(want[i]) {
-							t.Fatalf("%s %T, %d rows, k %d, packed %v: element %d is %v, want %v", name, c[0], mr, k, packed, i, c[i], want[i])
+						ars, acs, bks, ldc := k+1, 1, nr+3, nr+5
+						if packed {
+							ars, acs, bks, ldc = 1, mr, nr, nr
+						}
+						a := numbers(r, guarded[F](t, (mr-1)*ars+(k-1)*acs+1, behind))
+						b := numbers(r, guarded[F](t, (k-1)*bks+nr, behind))
+						c := numbers(r, guarded[F](t, (mr-1)*ldc+nr, behind))
+						want := slices.Clone(c)
+						for i := range mr {
+							for j := range nr {
+								var sum F
+								for q := range k {
+									if unsafe.Sizeof(sum) == 4 {
+										sum = F(fma32(float32(a[i*ars+q*acs]), float32(b[q*bks+j]), float32(sum)))
+									} else {
+										sum = F(math.FMA(float64(a[i*ars+q*acs]), float64(b[q*bks+j]), float64(sum)))
+									}
+								}
+								if !add {
+									want[i*ldc+j] = 0
+								}
+								want[i*ldc+j] += sum
+							}
+						}
+						f(&c[0], ldc, &a[0], ars, acs, &b[0], bks, k, add)
+						for i := range c {
+							if bits(c[i]) != bits(want[i]) {
+								t.Fatalf("%s %T, %d rows, %d columns, k %d, packed %v: element %d is %v, want %v", name, c[0], mr, nr, k, packed, i, c[i], want[i])
+							}
 						}
 					}
 				}
 			}
-		}
+		})
 	}
 	if tile.transpose == nil {
 		return

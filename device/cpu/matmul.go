@@ -51,16 +51,24 @@ type tileKernel[F real] struct {
 // rowKernel adds to a tile of c, whose rows are ldc elements apart, the product
 // of rows of a and columns of b, for k >= 1; without add, c is taken for zeros.
 // Element (i,k) of a is at a + i*ars + k*acs; the columns for each k begin at
-// b + k*bks.
+// b + k*bks. With half it takes the first half of the columns; that may be nil.
 type rowKernel[F real] struct {
-	rows int
-	run  func(c *F, ldc int, a *F, ars, acs int, b *F, bks, k int, add bool)
+	rows      int
+	run, half func(c *F, ldc int, a *F, ars, acs int, b *F, bks, k int, add bool)
+}
+
+// of is the kernel for so many columns, and how many it takes of them.
+func (k *rowKernel[F]) of(columns, tile int) (run func(c *F, ldc int, a *F, ars, acs int, b *F, bks, k int, add bool), takes int) {
+	if k.half != nil && columns <= tile/2 {
+		return k.half, tile / 2
+	}
+	return k.run, tile
 }
 
 // The tiles in Go.
 var (
-	portable32 = tileKernel[float32]{cols: 4, rows: []rowKernel[float32]{{1, gemmPortable32}}}
-	portable64 = tileKernel[float64]{cols: 4, rows: []rowKernel[float64]{{1, gemmPortable64}}}
+	portable32 = tileKernel[float32]{cols: 4, rows: []rowKernel[float32]{{1, gemmPortable32, nil}}}
+	portable64 = tileKernel[float64]{cols: 4, rows: []rowKernel[float64]{{1, gemmPortable64, nil}}}
 )
 
 var _ device.MatMulBias = (*Device)(nil)
@@ -382,7 +390,7 @@ func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel,
 		for kernel[0].rows > i1-i {
 			kernel = kernel[1:]
 		}
-		mr, run := kernel[0].rows, kernel[0].run
+		mr := kernel[0].rows
 		group := mr // rows that are packed side by side, sixteen where there are
 		if mr == 8 && i1-i >= 16 {
 			group = 16
@@ -401,7 +409,8 @@ func (p *gemm[F]) tiles(c []F, ldc int, i0, i1, width, k0, kn int, b []F, panel,
 			}
 			to := c[(i-i0)*ldc:]
 			for j := 0; j < width; j += nr {
-				if j+nr <= width {
+				run, cols := kernel[0].of(width-j, nr)
+				if j+cols <= width {
 					run(&to[j], ldc, from, ars, acs, &b[j/nr*panel], bks, kn, add)
 					continue
 				}

@@ -13,11 +13,13 @@ func gemms() string {
 		rows []int
 	}{{avx512, f32, []int{8, 4, 2, 1}}, {avx512, f64, []int{8, 4, 2, 1}}, {avx2, f32, []int{6, 4, 2, 1}}, {avx2, f64, []int{6, 4, 2, 1}}} {
 		for _, rows := range k.rows {
-			t.gemm(k.isa, k.elem, rows)
+			t.gemm(k.isa, k.elem, rows, 2)
+			t.gemm(k.isa, k.elem, rows, 1)
 		}
 	}
 	for _, rows := range []int{8, 4, 2, 1} {
-		t.gemm(avx512, bf16, rows)
+		t.gemm(avx512, bf16, rows, 2)
+		t.gemm(avx512, bf16, rows, 1)
 	}
 	t.transpose()
 	t.copyRows()
@@ -25,11 +27,10 @@ func gemms() string {
 	return t.String()
 }
 
-// gemm has two vectors of columns. Of bfloat16, an element of a and b is a word
+// gemm has two vectors of columns, or half a tile's: one. Of bfloat16, an element of a and b is a word
 // of two numbers, whose products are both added. Element (i,k) of a is at a + i*ars + k*acs,
 // and the columns of the tile for each k at b + k*bks.
-func (t *text) gemm(v isa, e elem, rows int) {
-	const vectors = 2
+func (t *text) gemm(v isa, e elem, rows, vectors int) {
 	reg := func(i int) string { return fmt.Sprintf("%s%d", v.reg, i) }
 	acc := func(i, j int) string { return reg(i*vectors + j) }
 	b := func(j int) string { return reg(rows*vectors + j) }
@@ -37,7 +38,7 @@ func (t *text) gemm(v isa, e elem, rows int) {
 	a := func(i int) string { return reg((rows+1)*vectors + i%broadcasts) }
 	scale := fmt.Sprintf("$%d", map[int]int{4: 2, 8: 3}[e.bytes])
 
-	name := fmt.Sprintf("gemm%s%sx%d", e.name, v.name, rows)
+	name := fmt.Sprintf("gemm%s%sx%d%s", e.name, v.name, rows, map[int]string{1: "half"}[vectors])
 	t.function(name, fmt.Sprintf("func %s(c *%s, ldc int, a *%s, ars, acs int, b *%s, bks, k int, add bool)", name, e.goName(), e.goName(), e.goName()), 65)
 	t.op("MOVQ", "c+0(FP)", "DI")
 	t.op("MOVQ", "ldc+8(FP)", "SI")
