@@ -166,7 +166,7 @@ func (t *Tensor) hostBytes(op string) ([]byte, error) {
 	if !ok {
 		return nil, &ArgError{Op: op, Arg: "tensor", Got: "on " + t.Device().String(), Want: "memory of the host (download it first)", Kind: ErrDevice}
 	}
-	return h.bytes, nil
+	return h.Bytes(), nil
 }
 
 // Float64s copies the elements, in row-major order, widened to float64 (an

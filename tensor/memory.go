@@ -85,32 +85,68 @@ func (v *WriteCounter) Written() { v.n.Add(1) }
 // keeps it while a tensor refers to it.
 type Host struct {
 	WriteCounter
-	bytes     []byte
+	first     atomic.Pointer[byte] // nil once it was discarded
+	size      int
 	discarded atomic.Bool
+	lender    any
 }
 
 // NewHost makes n zeroed bytes. An n that is negative or beyond the machine's
 // memory is taken as 0; a tensor will then not fit.
 func NewHost(n int) *Host {
+	h := &Host{}
 	if n <= 0 || !memory.Fits(n) {
-		return &Host{}
+		return h
 	}
 	const align = 64
 	words := make([]uint64, (n+align-1)/8+1)
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
 	skip := int(-uintptr(unsafe.Pointer(&raw[0])) & (align - 1))
-	return &Host{bytes: raw[skip : skip+n : skip+n]}
+	h.set(raw[skip:][:n])
+	return h
 }
 
-// WrapHost is memory over existing bytes, for a device that reuses its
-// buffers. The first byte must be aligned to 8 bytes, else WrapHost copies.
+func (h *Host) set(b []byte) {
+	h.size = len(b)
+	if len(b) > 0 {
+		h.first.Store(&b[0])
+	}
+}
+
+func aligned(b []byte) bool { return len(b) == 0 || uintptr(unsafe.Pointer(&b[0]))%8 == 0 }
+
+// WrapHost is memory over existing bytes. The first byte must be aligned to 8
+// bytes, else WrapHost copies.
 func WrapHost(b []byte) *Host {
-	if len(b) > 0 && uintptr(unsafe.Pointer(&b[0]))%8 != 0 {
+	if !aligned(b) {
 		h := NewHost(len(b))
-		copy(h.bytes, b)
+		copy(h.Bytes(), b)
 		return h
 	}
-	return &Host{bytes: b}
+	h := &Host{}
+	h.set(b)
+	return h
+}
+
+// Lend makes h memory over existing bytes, for a device that makes many a Host
+// at once and reuses its buffers; Lender gives back what it notes about it. It
+// reports false, and changes nothing, where h has memory already or the first
+// byte is not aligned to 8 bytes.
+func (h *Host) Lend(b []byte, by any) bool {
+	if h == nil || h.size > 0 || h.lender != nil || h.Discarded() || !aligned(b) {
+		return false
+	}
+	h.lender = by
+	h.set(b)
+	return true
+}
+
+// Lender is what Lend was given; nil for other memory.
+func (h *Host) Lender() any {
+	if h == nil {
+		return nil
+	}
+	return h.lender
 }
 
 // Device is CPU.
@@ -121,15 +157,20 @@ func (h *Host) Size() int {
 	if h == nil {
 		return 0
 	}
-	return len(h.bytes)
+	return h.size
 }
 
-// Bytes is the memory itself, for devices. Whoever writes to it calls Written.
+// Bytes is the memory itself, for devices; nil once it was discarded. Whoever
+// writes to it calls Written.
 func (h *Host) Bytes() []byte {
 	if h == nil {
 		return nil
 	}
-	return h.bytes
+	first := h.first.Load()
+	if first == nil {
+		return nil
+	}
+	return unsafe.Slice(first, h.size)
 }
 
 // Discard marks memory that a device has taken back: its bytes may be another's
@@ -138,6 +179,7 @@ func (h *Host) Discard() {
 	if h != nil {
 		h.Written()
 		h.discarded.Store(true)
+		h.first.Store(nil)
 	}
 }
 

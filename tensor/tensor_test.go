@@ -495,3 +495,30 @@ func TestWrapHost(t *testing.T) {
 		t.Error("nothing has a size")
 	}
 }
+
+// Lend gives a Host its memory once, and Discard takes it away.
+func TestHostLend(t *testing.T) {
+	b := NewHost(64).Bytes()
+	var hosts [2]Host
+	h := &hosts[1]
+	if h.Lend(b[1:9], 1) || h.Size() != 0 {
+		t.Error("bytes that are not aligned were taken")
+	}
+	if !h.Lend(b[8:20], "me") || &h.Bytes()[0] != &b[8] || h.Size() != 12 || h.Lender() != "me" || hosts[0].Lender() != nil {
+		t.Fatal("the bytes were not taken")
+	}
+	if h.Lend(b[16:24], "you") || &h.Bytes()[0] != &b[8] || h.Lender() != "me" {
+		t.Error("they were exchanged")
+	}
+	h.Discard()
+	if h.Bytes() != nil || h.Size() != 12 || h.Lend(b, 3) || h.Lender() != "me" {
+		t.Error("after Discard it has bytes")
+	}
+	if !hosts[0].Lend(nil, nil) || hosts[0].Size() != 0 || hosts[0].Bytes() != nil {
+		t.Error("no bytes are none")
+	}
+	var none *Host
+	if none.Lend(b, 1) || none.Lender() != nil {
+		t.Error("a nil Host holds something")
+	}
+}

@@ -19,11 +19,38 @@ import (
 // same time: less, and a training step would never find all its sizes.
 type buffers struct {
 	mu     sync.Mutex
-	free   map[int][][]byte                  // by size class
-	lent   map[weak.Pointer[tensor.Host]]int // what Free may take back, and once only, with its size class
-	inUse  int                               // bytes handed out and not yet freed
-	peak   int                               // largest inUse
-	cached int                               // bytes in free
+	mark   *int             // tells it from other devices' without keeping it in memory
+	free   map[int][][]byte // by size class
+	next   *batch           // of which the next Host is taken
+	begun  []*account       // of all batches that have, or will have, something lent
+	inUse  int              // bytes handed out and not yet freed
+	peak   int              // largest inUse
+	cached int              // bytes in free
+}
+
+// batch is Hosts that are made together, since each alone would cost more than
+// many a kernel, and the loan that each is. They are garbage together.
+type batch struct {
+	hosts [32]tensor.Host
+	loans [32]loan
+	*account
+}
+
+// loan is what Free takes back of a Host, which has it as its lender.
+type loan struct {
+	of  *account
+	raw []byte // as long as its size class; nil once it was freed
+}
+
+// account is what is lent of a batch. It is still there when the batch is
+// garbage, and keeps nothing of it.
+type account struct {
+	mark  *int // the buffers'
+	of    weak.Pointer[batch]
+	at    int // in begun
+	taken int // Hosts
+	lent  int // those that were not freed
+	bytes int // of them
 }
 
 // sizeClass rounds up to one of four steps between powers of two, at least 64 bytes.
@@ -67,7 +94,7 @@ func (d *Device) Alloc(n int) (tensor.Memory, error) {
 		list[len(list)-1] = nil
 		b.free[class] = list[:len(list)-1]
 		b.cached -= class
-		h := b.lend(raw[:n])
+		h := b.lend(raw, n)
 		b.mu.Unlock()
 		return h, nil
 	}
@@ -85,25 +112,47 @@ func (d *Device) Alloc(n int) (tensor.Memory, error) {
 	raw := tensor.NewHost(class).Bytes() // outside the lock: it may take the time of clearing it
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lend(raw[:n]), nil
+	return b.lend(raw, n), nil
 }
 
-func (b *buffers) lend(raw []byte) *tensor.Host {
-	h := tensor.WrapHost(raw)
-	if b.lent == nil {
-		b.lent = map[weak.Pointer[tensor.Host]]int{}
+// lend makes n bytes of a buffer a Host.
+func (b *buffers) lend(raw []byte, n int) *tensor.Host {
+	if b.next == nil {
+		if b.mark == nil {
+			b.mark = new(int)
+		}
+		b.next = &batch{account: &account{mark: b.mark, at: len(b.begun)}}
+		b.next.of = weak.Make(b.next)
+		b.begun = append(b.begun, b.next.account)
 	}
-	b.lent[weak.Make(h)] = sizeClass(len(raw))
+	next := b.next
+	h, l := &next.hosts[next.taken], &next.loans[next.taken]
+	*l = loan{of: next.account, raw: raw}
+	h.Lend(raw[:n], l)
+	next.lent++
+	next.bytes += len(raw)
+	if next.taken++; next.taken == len(next.hosts) {
+		b.next = nil
+	}
 	return h
+}
+
+// ended takes an account off the list.
+func (b *buffers) ended(a *account) {
+	last := b.begun[len(b.begun)-1]
+	b.begun[a.at], last.at = last, a.at
+	b.begun[len(b.begun)-1] = nil
+	b.begun = b.begun[:len(b.begun)-1]
 }
 
 // forget no longer counts memory that became garbage without a Free.
 func (b *buffers) forget() {
+	b.next = nil
 	runtime.GC()
-	for h, class := range b.lent {
-		if h.Value() == nil {
-			delete(b.lent, h)
-			b.inUse -= class
+	for i := len(b.begun) - 1; i >= 0; i-- { // the last takes the place of what is taken off
+		if a := b.begun[i]; a.of.Value() == nil || a.lent == 0 {
+			b.inUse -= a.bytes
+			b.ended(a)
 		}
 	}
 }
@@ -115,22 +164,33 @@ func (d *Device) Free(m tensor.Memory) {
 	if !ok || h == nil || d == nil {
 		return
 	}
+	l, ok := h.Lender().(*loan)
 	b := &d.buffers
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key := weak.Make(h)
-	if _, ok := b.lent[key]; !ok {
+	if !ok {
 		return
 	}
-	delete(b.lent, key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.of.mark != b.mark {
+		return
+	}
+	raw, class := l.raw, len(l.raw)
+	if raw == nil {
+		return
+	}
+	l.raw = nil
 	h.Discard() // whoever holds it will notice
-	raw := h.Bytes()
-	class := sizeClass(len(raw))
+	of := l.of
+	of.lent--
+	of.bytes -= class
+	if of.lent == 0 && (b.next == nil || of != b.next.account) {
+		b.ended(of)
+	}
 	if b.free == nil {
 		b.free = map[int][][]byte{}
 	}
 	b.inUse -= class
-	b.free[class] = append(b.free[class], raw[:class])
+	b.free[class] = append(b.free[class], raw)
 	b.cached += class
 }
 

@@ -58,6 +58,13 @@ func TestFreeReuses(t *testing.T) {
 	d.Free(nil)
 	d.Free((*tensor.Host)(nil))
 	d.Free(tensor.NewHost(64)) // as large as a class, but not from Alloc
+	stranger := newDevice(t, 1)
+	theirs := must[tensor.Memory](t)(stranger.Alloc(1000))
+	d.Free(theirs)
+	stranger.Free(again)
+	if i, _, _ := stranger.Memory(); i == 0 || theirs.(*tensor.Host).Discarded() || again.(*tensor.Host).Discarded() {
+		t.Error("another device's memory was freed")
+	}
 	d.Free(hollow2{})
 	if i, _, c := d.Memory(); i != inUse || c != cached {
 		t.Errorf("%d bytes in use and %d kept, want %d and %d", i, c, inUse, cached)
@@ -110,8 +117,48 @@ func TestBuffersAreBounded(t *testing.T) {
 	if heap.HeapAlloc > before+1<<20 {
 		t.Errorf("the heap grew from %d to %d", before, heap.HeapAlloc)
 	}
-	if len(d.buffers.lent) != 0 {
-		t.Errorf("%d are still noted as lent", len(d.buffers.lent))
+	if n := len(d.buffers.begun); n > 1 { // that of which the next Host will be taken
+		t.Errorf("%d are still noted as lent", n)
+	}
+}
+
+// What becomes garbage without a Free is garbage for the device too, and what is
+// still held, or was freed, is not counted twice.
+func TestBuffersForget(t *testing.T) {
+	d := newDevice(t, 1)
+	var held, freed []tensor.Memory
+	for i := range 200 {
+		m := must[tensor.Memory](t)(d.Alloc(1000 + i%5))
+		switch {
+		case i < 40:
+			held = append(held, m)
+		case i < 64 && i%7 == 0: // in the batches of those
+			freed = append(freed, m)
+			d.Free(m)
+		}
+	}
+	class := sizeClass(1000)
+	d.buffers.forget()
+	inUse, _, _ := d.Memory()
+	if least, most := 40*class, 64*class; inUse < least || inUse > most { // those beside the held ones in their batches may count
+		t.Errorf("%d bytes in use, want %d to %d", inUse, least, most)
+	}
+	if n := len(d.buffers.begun); n != 2 {
+		t.Errorf("%d accounts, want those of two batches", n)
+	}
+	for i, m := range held {
+		if len(m.(*tensor.Host).Bytes()) != 1000+i%5 {
+			t.Fatal("what is held was lost")
+		}
+		d.Free(m)
+		d.Free(m)
+	}
+	for _, m := range freed {
+		d.Free(m)
+	}
+	d.buffers.forget()
+	if inUse, _, _ := d.Memory(); inUse != 0 || len(d.buffers.begun) != 0 {
+		t.Errorf("%d bytes in use and %d accounts at the end", inUse, len(d.buffers.begun))
 	}
 }
 
