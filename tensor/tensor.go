@@ -21,12 +21,12 @@ type Tensor struct {
 // New is a row-major tensor at the start of mem. Errors: an invalid dtype, a
 // bad shape, no memory, or memory that is too small.
 func New(mem Memory, dtype DType, shape ...int) (*Tensor, error) {
-	if err := Shape(shape).Check(); err != nil {
+	t := &Tensor{rank: min(len(shape), MaxRank)}
+	rowMajor(shape[:t.rank], &t.strides)
+	if err := t.lay(mem, dtype, shape, 0); err != nil {
 		return nil, err
 	}
-	var strides [MaxRank]int
-	rowMajor(shape, &strides)
-	return NewStrided(mem, dtype, shape, strides[:len(shape)], 0)
+	return t, nil
 }
 
 func rowMajor(shape []int, strides *[MaxRank]int) {
@@ -41,35 +41,48 @@ func rowMajor(shape []int, strides *[MaxRank]int) {
 // Besides the errors of New: strides of another count than the shape or
 // negative ones (ErrShape), and elements outside mem (ErrSize).
 func NewStrided(mem Memory, dtype DType, shape, strides []int, offset int) (*Tensor, error) {
-	if !dtype.Valid() {
-		return nil, &ArgError{Arg: "dtype", Got: dtype.String(), Want: "a valid type", Kind: ErrDType}
-	}
-	if h, ok := mem.(*Host); mem == nil || ok && h == nil {
-		return nil, &ArgError{Arg: "memory", Got: "nil", Want: "a block of bytes", Kind: ErrMissing}
-	}
 	if err := Shape(shape).Check(); err != nil {
 		return nil, err
 	}
 	if len(strides) != len(shape) {
 		return nil, &ArgError{Arg: "strides", Got: Shape(strides).String(), Want: fmt.Sprintf("%d of them", len(shape)), Kind: ErrShape}
 	}
-	t := &Tensor{dtype: dtype, rank: len(shape), offset: offset, length: Shape(shape).Len(), mem: mem}
-	copy(t.shape[:], shape)
+	t := &Tensor{rank: len(shape)}
 	copy(t.strides[:], strides)
+	if err := t.lay(mem, dtype, shape, offset); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// lay completes a tensor that has its strides.
+func (t *Tensor) lay(mem Memory, dtype DType, shape []int, offset int) error {
+	if !dtype.Valid() {
+		return &ArgError{Arg: "dtype", Got: dtype.String(), Want: "a valid type", Kind: ErrDType}
+	}
+	if h, ok := mem.(*Host); mem == nil || ok && h == nil {
+		return &ArgError{Arg: "memory", Got: "nil", Want: "a block of bytes", Kind: ErrMissing}
+	}
+	if err := Shape(shape).Check(); err != nil {
+		return err
+	}
+	t.dtype, t.offset, t.length, t.mem = dtype, offset, Shape(shape).Len(), mem
+	copy(t.shape[:], shape)
 	limit := mem.Size() / dtype.Size()
 	fits := offset >= 0 && offset <= limit
 	last := offset
 	for i, n := range shape {
-		if strides[i] < 0 {
-			return nil, &ArgError{Arg: "strides", Got: Shape(strides).String(), Want: "no negative stride", Kind: ErrShape}
+		stride := t.strides[i]
+		if stride < 0 {
+			return &ArgError{Arg: "strides", Got: Shape(t.Strides()).String(), Want: "no negative stride", Kind: ErrShape}
 		}
 		if fits && t.length > 0 && n > 1 {
-			if strides[i] > limit {
+			if stride > limit {
 				fits = false
 				continue
 			}
-			step := strides[i] * (n - 1) // both below 2^60: checked shape, and memory that exists
-			if n-1 > 0 && strides[i] != 0 && step/(n-1) != strides[i] || last > limit-step {
+			step := stride * (n - 1) // both below 2^60: checked shape, and memory that exists
+			if n-1 > 0 && stride != 0 && step/(n-1) != stride || last > limit-step {
 				fits = false
 				continue
 			}
@@ -77,10 +90,10 @@ func NewStrided(mem Memory, dtype DType, shape, strides []int, offset int) (*Ten
 		}
 	}
 	if !fits || t.length > 0 && last >= limit {
-		return nil, &ArgError{Arg: "memory", Got: fmt.Sprintf("%d bytes", mem.Size()),
-			Want: fmt.Sprintf("room for %s %v with strides %v at offset %d", dtype, Shape(shape), Shape(strides), offset), Kind: ErrSize}
+		return &ArgError{Arg: "memory", Got: fmt.Sprintf("%d bytes", mem.Size()),
+			Want: fmt.Sprintf("room for %s %v with strides %v at offset %d", dtype, t.Shape(), Shape(t.Strides()), offset), Kind: ErrSize}
 	}
-	return t, nil
+	return nil
 }
 
 // DType is the element type.

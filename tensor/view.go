@@ -18,19 +18,30 @@ func missing(op string) error {
 // ResolveShape replaces one -1 in shape by the size that makes it hold n elements.
 // Errors wrap ErrShape (sizes that do not give n, two -1s), ErrRank or ErrSize.
 func ResolveShape(n int, shape []int) (Shape, error) {
-	out := append(Shape{}, shape...)
-	unknown, known := -1, Shape{}
+	out, err := resolve(n, shape)
+	if err != nil {
+		return nil, err
+	}
+	return append(Shape{}, out[:len(shape)]...), nil
+}
+
+// resolve is ResolveShape without a slice.
+func resolve(n int, shape []int) (out [MaxRank]int, err error) {
+	if len(shape) > MaxRank {
+		return out, Shape(shape).Check()
+	}
+	copy(out[:], shape)
+	unknown := -1
 	for i, d := range shape {
 		if d == -1 && unknown < 0 {
 			unknown = i
-			continue
+			out[i] = 1
 		}
-		known = append(known, d)
 	}
-	if err := known.Check(); err != nil {
-		return nil, err
+	if err := Shape(out[:len(shape)]).Check(); err != nil {
+		return out, err
 	}
-	k := known.Len()
+	k := Shape(out[:len(shape)]).Len()
 	if unknown >= 0 && k > 0 && n%k == 0 {
 		out[unknown] = n / k
 		k = n
@@ -38,9 +49,9 @@ func ResolveShape(n int, shape []int) (Shape, error) {
 		k = -1
 	}
 	if k != n {
-		return nil, &ArgError{Arg: "shape", Got: Shape(shape).String(), Want: fmt.Sprintf("sizes that hold %d elements", n), Kind: ErrShape}
+		return out, &ArgError{Arg: "shape", Got: Shape(shape).String(), Want: fmt.Sprintf("sizes that hold %d elements", n), Kind: ErrShape}
 	}
-	return out, out.Check()
+	return out, Shape(out[:len(shape)]).Check()
 }
 
 // Reshape is the same elements, in row-major order, under another shape; one
@@ -50,14 +61,13 @@ func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
 	if t == nil {
 		return nil, missing("reshape")
 	}
-	to, err := ResolveShape(t.length, shape)
+	all, err := resolve(t.length, shape)
 	if err != nil {
 		return nil, err
 	}
 	v := t.view()
-	v.rank = len(to)
-	v.shape, v.strides = [MaxRank]int{}, [MaxRank]int{}
-	copy(v.shape[:], to)
+	v.rank, v.shape, v.strides = len(shape), all, [MaxRank]int{}
+	to := v.Shape()
 	if t.length == 0 || t.IsContiguous() {
 		rowMajor(to, &v.strides)
 		return v, nil
