@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -15,42 +16,57 @@ func (d *Device) AdamWStep(ctx context.Context, k device.AdamWConstants, w, m, v
 	if err := device.CheckAdamW(d.Name(), w, m, v, grad); err != nil {
 		return err
 	}
-	l, err := newLoop(w, m, v, grad)
-	if err != nil {
+	a := adamWCalls.Get().(*adamWCall)
+	defer adamWCalls.Put(a)
+	if err := a.over(w, m, v, grad); err != nil {
 		return err
 	}
-	c := &[8]float64{k.Beta1, 1 - k.Beta1, k.Beta2, 1 - k.Beta2, k.Decay, k.Rate, k.Root, k.Eps}
-	dense := true
-	for i := range l.n {
-		dense = dense && l.rank == 1 && l.inner(i) == 1
+	a.constants = [8]float64{k.Beta1, 1 - k.Beta1, k.Beta2, 1 - k.Beta2, k.Decay, k.Rate, k.Root, k.Eps}
+	a.dense = true
+	for i := range a.n {
+		a.dense = a.dense && a.rank == 1 && a.inner(i) == 1
 	}
-	kernels := normKernelsOf(active)
-	err = d.run(ctx, l.chunks(), func(chunk int) {
-		if n := min(grain, l.length-chunk*grain); dense && w.DType() == tensor.Float32 {
-			var x [4][]float32
-			for i := range x {
-				x[i] = elems[float32](l.operand[i].bytes)[l.operand[i].offset+chunk*grain:][:n]
-			}
-			done := kernels.vectors(n)
-			if done > 0 {
-				kernels.adamW(&x[0][0], &x[1][0], &x[2][0], &x[3][0], c, done)
-			}
-			for i := done; i < n; i++ {
-				adamW(&x[0][i], &x[1][i], &x[2][i], x[3][i], c)
-			}
-			return
-		}
-		cur := l.chunk(chunk)
-		for n, at := cur.next(tile); n > 0; n, at = cur.next(tile) {
-			if w.DType() == tensor.Float32 {
-				adamWAt[float32](l, n, at, c)
-			} else {
-				adamWAt[float64](l, n, at, c)
-			}
-		}
-	})
+	err := d.run(ctx, a.chunks(), a)
+	*a = adamWCall{}
 	written(w, m, v)
 	return err
+}
+
+// adamWCall is one call of AdamWStep.
+type adamWCall struct {
+	loop
+	constants [8]float64
+	dense     bool
+}
+
+var adamWCalls = sync.Pool{New: func() any { return new(adamWCall) }}
+
+func (a *adamWCall) chunk(i int) {
+	single := a.operand[0].dtype == tensor.Float32
+	c := &a.constants
+	if n := min(grain, a.length-i*grain); a.dense && single {
+		var x [4][]float32
+		for k := range x {
+			x[k] = elems[float32](a.operand[k].bytes)[a.operand[k].offset+i*grain:][:n]
+		}
+		kernels := normKernelsOf(active)
+		done := kernels.vectors(n)
+		if done > 0 {
+			kernels.adamW(&x[0][0], &x[1][0], &x[2][0], &x[3][0], c, done)
+		}
+		for k := done; k < n; k++ {
+			adamW(&x[0][k], &x[1][k], &x[2][k], x[3][k], c)
+		}
+		return
+	}
+	cur := a.chunkAt(i)
+	for n, at := cur.next(tile); n > 0; n, at = cur.next(tile) {
+		if single {
+			adamWAt[float32](&a.loop, n, at, c)
+		} else {
+			adamWAt[float64](&a.loop, n, at, c)
+		}
+	}
 }
 
 func adamWAt[F real](l *loop, n int, at [maxOperands]int, c *[8]float64) {

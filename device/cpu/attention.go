@@ -142,12 +142,12 @@ func attention[F real](ctx context.Context, d *Device, a *device.AttentionArgs, 
 	if !memory.Fits(d.threadCount(), c.keys+maxTile, 3*(c.width+c.values)+2*queryBlock, 8) {
 		return &tensor.ArgError{Op: "attention", Arg: "k", Got: a.K.Shape().String(), Want: "heads that fit the machine's memory", Kind: tensor.ErrSize}
 	}
-	return d.run(ctx, a.K.Dim(0)*a.K.Dim(1), func(chunk int) {
+	return d.run(ctx, a.K.Dim(0)*a.K.Dim(1), each(func(chunk int) {
 		s := pool.Get().(*attnHead[F])
 		defer pool.Put(s)
 		s.gemm.tile = tile
 		do(s, c, chunk/a.K.Dim(1), chunk%a.K.Dim(1))
-	})
+	}))
 }
 
 // loadHead reads n rows of a head from one on, one behind another.

@@ -289,7 +289,7 @@ func (d *Device) BlockAttnResForward(ctx context.Context, a *device.BlockAttnRes
 		return err
 	}
 	chunks, length := r.chunks()
-	err = d.run(ctx, chunks, func(chunk int) {
+	err = d.run(ctx, chunks, each(func(chunk int) {
 		s := r.scratch()
 		defer attnScratches.Put(s)
 		r.each(ctx, chunk, length, func(b, t int) {
@@ -309,7 +309,7 @@ func (d *Device) BlockAttnResForward(ctx context.Context, a *device.BlockAttnRes
 				to[2].store(b, t, s.alpha)
 			}
 		})
-	})
+	}))
 	for _, t := range []*tensor.Tensor{out.H, out.RMS, out.Alpha} {
 		if t != nil {
 			t.Memory().Written()
@@ -390,7 +390,7 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 	if !added && len(r.rows)*r.tokens*r.width*r.rows[0].dtype.Size() >= quickPast {
 		past = 1
 	}
-	err = d.run(ctx, chunks, func(chunk int) {
+	err = d.run(ctx, chunks, each(func(chunk int) {
 		s := r.scratch()
 		defer attnScratches.Put(s)
 		s.quick.ragged = s.quick.ragged || ragged
@@ -452,7 +452,7 @@ func (d *Device) BlockAttnResBackward(ctx context.Context, a *device.BlockAttnRe
 				r.slopesOf(s, row, to[l], q, b, t)
 			}
 		})
-	})
+	}))
 	if err == nil && weights {
 		err = r.weightGrads(sums, grads)
 	}

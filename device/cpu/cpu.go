@@ -76,14 +76,14 @@ func (d *Device) Close() error {
 	return nil
 }
 
-func (d *Device) run(ctx context.Context, chunks int, do func(chunk int)) error {
+func (d *Device) run(ctx context.Context, chunks int, t task) error {
 	if d == nil {
 		return errNil
 	}
 	if tierErr != nil {
 		return tierErr
 	}
-	return d.workers.run(ctx, chunks, do)
+	return d.workers.run(ctx, chunks, t)
 }
 
 // threadCount is how many threads take part in a run; of no device, one.

@@ -11,7 +11,24 @@ import (
 )
 
 // kernel computes one tile of out from the same tile of the inputs.
-type kernel[F real] func(out []F, in *[maxOperands - 1][]F)
+type kernel[F real] func(c *constants, out []F, in *[maxOperands - 1][]F)
+
+// constants is what a kernel is told beside the numbers.
+type constants struct {
+	a, b float64 // the parameters of a function
+	near *nearMap
+	// What computes multiples of 16 elements, or nil, and the rest.
+	map1 func(out, x *float32, n int)
+	map2 func(out, a, b *float32, n int)
+	rest kernel[float32]
+}
+
+// elementwiseCall is a kernel over tensors of equal shapes, the output first.
+type elementwiseCall[F real] struct {
+	loop
+	kernel    kernel[F]
+	constants constants
+}
 
 // inputs is room for one tile of each operand, and where the tiles are.
 type inputs[F real] struct {
@@ -20,53 +37,107 @@ type inputs[F real] struct {
 }
 
 var (
-	inputs32 = sync.Pool{New: func() any { return new(inputs[float32]) }}
-	inputs64 = sync.Pool{New: func() any { return new(inputs[float64]) }}
+	inputs32           = sync.Pool{New: func() any { return new(inputs[float32]) }}
+	inputs64           = sync.Pool{New: func() any { return new(inputs[float64]) }}
+	elementwiseCalls32 = sync.Pool{New: func() any { return new(elementwiseCall[float32]) }}
+	elementwiseCalls64 = sync.Pool{New: func() any { return new(elementwiseCall[float64]) }}
 )
 
 // elementwise runs a kernel over tensors of equal shapes, the output first.
-func elementwise[F real](ctx context.Context, d *Device, f kernel[F], ts ...*tensor.Tensor) error {
-	l, err := newLoop(ts...)
-	if err != nil {
+func elementwise[F real](ctx context.Context, d *Device, k kernel[F], c constants, ts ...*tensor.Tensor) error {
+	pool := &elementwiseCalls32
+	if dtypeOf[F]() == tensor.Float64 {
+		pool = &elementwiseCalls64
+	}
+	call := pool.Get().(*elementwiseCall[F])
+	defer pool.Put(call)
+	if err := call.over(ts...); err != nil {
 		return err
 	}
+	call.kernel, call.constants = k, c
+	err := d.run(ctx, call.chunks(), call)
+	*call = elementwiseCall[F]{}
+	ts[0].Memory().Written()
+	return err
+}
+
+func (e *elementwiseCall[F]) chunk(i int) {
 	pool := &inputs32
 	if dtypeOf[F]() == tensor.Float64 {
 		pool = &inputs64
 	}
-	err = d.run(ctx, l.chunks(), func(chunk int) {
-		room := pool.Get().(*inputs[F])
-		defer pool.Put(room)
-		s, in := &room.scratch, &room.in
-		var repeated [maxOperands]struct{ at, n int } // a value that fills a tile already
-		out := &l.operand[0]
-		direct := out.dtype == dtypeOf[F]() && l.inner(0) == 1
-		c := l.chunk(chunk)
-		for n, at := c.next(tile); n > 0; n, at = c.next(tile) {
-			for k := 1; k < l.n; k++ {
-				r := &repeated[k]
-				if l.inner(k) == 0 && r.at == at[k] && r.n >= n {
-					in[k-1] = tileOf[F](s, k)[:n]
-					continue
-				}
-				in[k-1] = widened(&l.operand[k], tileOf[F](s, k), n, at[k], l.inner(k))
-				if l.inner(k) == 0 && n > 1 {
-					r.at, r.n = at[k], n
-				} else {
-					r.n = 0
-				}
-			}
-			if direct {
-				f(elems[F](out.bytes)[at[0]:at[0]+n], in)
+	room := pool.Get().(*inputs[F])
+	defer pool.Put(room)
+	s, in, l := &room.scratch, &room.in, &e.loop
+	var repeated [maxOperands]struct{ at, n int } // a value that fills a tile already
+	out := &l.operand[0]
+	direct := out.dtype == dtypeOf[F]() && l.inner(0) == 1
+	c := l.chunkAt(i)
+	for n, at := c.next(tile); n > 0; n, at = c.next(tile) {
+		for k := 1; k < l.n; k++ {
+			r := &repeated[k]
+			if l.inner(k) == 0 && r.at == at[k] && r.n >= n {
+				in[k-1] = tileOf[F](s, k)[:n]
 				continue
 			}
-			to := tileOf[F](s, 0)[:n]
-			f(to, in)
-			store(out.bytes, out.dtype, at[0], l.inner(0), to)
+			in[k-1] = widened(&l.operand[k], tileOf[F](s, k), n, at[k], l.inner(k))
+			if l.inner(k) == 0 && n > 1 {
+				r.at, r.n = at[k], n
+			} else {
+				r.n = 0
+			}
 		}
-	})
-	ts[0].Memory().Written()
-	return err
+		if direct {
+			e.kernel(&e.constants, elems[F](out.bytes)[at[0]:at[0]+n], in)
+			continue
+		}
+		to := tileOf[F](s, 0)[:n]
+		e.kernel(&e.constants, to, in)
+		store(out.bytes, out.dtype, at[0], l.inner(0), to)
+	}
+}
+
+// The kernels, made once.
+var (
+	binaries32   = kernelsOf(binary[float32])
+	binaries64   = kernelsOf(binary[float64])
+	unaries32    = kernelsOf(unary[float32])
+	unaries64    = kernelsOf(unary[float64])
+	unaryGrads32 = kernelsOf(unaryGrad[float32])
+	unaryGrads64 = kernelsOf(unaryGrad[float64])
+)
+
+// kernelsOf is the kernels of all functions; those that there are not are made too.
+func kernelsOf[F real, Of ~uint8](kernel func(f Of) kernel[F]) (all [32]kernel[F]) {
+	for f := range all {
+		all[f] = kernel(Of(f))
+	}
+	return all
+}
+
+// unary32, unaryGrad32 and binary32 are the kernels of a function in float32, on
+// vectors where the tier has them.
+func unary32(f device.Unary) (kernel[float32], constants) {
+	if m := nearMaps[f.Func]; m != nil {
+		values, _ := mapVectors(active, f.Func)
+		return nearKernel, constants{near: m, map1: values}
+	}
+	return unaries32[f.Func], constants{a: f.A, b: f.B}
+}
+
+func unaryGrad32(f device.Unary) (kernel[float32], constants) {
+	if m := nearMaps[f.Func]; m != nil {
+		_, slopes := mapVectors(active, f.Func)
+		return nearSlope, constants{near: m, map2: slopes}
+	}
+	return unaryGrads32[f.Func], constants{a: f.A, b: f.B}
+}
+
+func binary32(f device.Binary) (kernel[float32], constants) {
+	if rows := vectorKernelsOf(active).rowOp(f); rows != nil {
+		return binaryRows, constants{map2: rows, rest: binaries32[f]}
+	}
+	return binaries32[f], constants{}
 }
 
 // Unary: out = f(x). f is evaluated in float64 and rounded once to the type of the arithmetic.
@@ -75,12 +146,10 @@ func (d *Device) Unary(ctx context.Context, f device.Unary, out, x *tensor.Tenso
 		return err
 	}
 	if isWide64(out, x) {
-		return elementwise(ctx, d, unary[float64](f), out, x)
+		return elementwise(ctx, d, unaries64[f.Func], constants{a: f.A, b: f.B}, out, x)
 	}
-	if m := nearMapOf(f.Func); m != nil {
-		return elementwise(ctx, d, m.kernel, out, x)
-	}
-	return elementwise(ctx, d, unary[float32](f), out, x)
+	k, c := unary32(f)
+	return elementwise(ctx, d, k, c, out, x)
 }
 
 // UnaryGrad: out = g f'(x), evaluated like Unary. Where x is NaN so is the result.
@@ -89,12 +158,10 @@ func (d *Device) UnaryGrad(ctx context.Context, f device.Unary, out, g, x *tenso
 		return err
 	}
 	if isWide64(out, g, x) {
-		return elementwise(ctx, d, unaryGrad[float64](f), out, g, x)
+		return elementwise(ctx, d, unaryGrads64[f.Func], constants{a: f.A, b: f.B}, out, g, x)
 	}
-	if m := nearMapOf(f.Func); m != nil {
-		return elementwise(ctx, d, m.gradKernel, out, g, x)
-	}
-	return elementwise(ctx, d, unaryGrad[float32](f), out, g, x)
+	k, c := unaryGrad32(f)
+	return elementwise(ctx, d, k, c, out, g, x)
 }
 
 // Binary: out = f(a, b).
@@ -103,9 +170,10 @@ func (d *Device) Binary(ctx context.Context, f device.Binary, out, a, b *tensor.
 		return err
 	}
 	if isWide64(out, a, b) {
-		return elementwise(ctx, d, binary[float64](f), out, a, b)
+		return elementwise(ctx, d, binaries64[f], constants{}, out, a, b)
 	}
-	return elementwise(ctx, d, binary32(f), out, a, b)
+	k, c := binary32(f)
+	return elementwise(ctx, d, k, c, out, a, b)
 }
 
 // Where: out = a where cond is not 0, else b.
@@ -114,13 +182,13 @@ func (d *Device) Where(ctx context.Context, out, cond, a, b *tensor.Tensor) erro
 		return err
 	}
 	if isWide64(out, a, b) {
-		return elementwise(ctx, d, where[float64], out, cond, a, b)
+		return elementwise(ctx, d, where[float64], constants{}, out, cond, a, b)
 	}
-	return elementwise(ctx, d, where[float32], out, cond, a, b)
+	return elementwise(ctx, d, where[float32], constants{}, out, cond, a, b)
 }
 
 // where sees cond widened to F; no integer but 0 becomes 0 by that.
-func where[F real](out []F, in *[maxOperands - 1][]F) {
+func where[F real](_ *constants, out []F, in *[maxOperands - 1][]F) {
 	cond, a, b := in[0][:len(out)], in[1][:len(out)], in[2][:len(out)]
 	for i := range out {
 		if cond[i] != 0 {
@@ -134,49 +202,49 @@ func where[F real](out []F, in *[maxOperands - 1][]F) {
 func binary[F real](f device.Binary) kernel[F] {
 	switch f {
 	case device.Add:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = a[i] + b[i]
 			}
 		}
 	case device.Sub:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = a[i] - b[i]
 			}
 		}
 	case device.Mul:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = a[i] * b[i]
 			}
 		}
 	case device.Div:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = a[i] / b[i]
 			}
 		}
 	case device.Maximum:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = max(a[i], b[i])
 			}
 		}
 	case device.Minimum:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = min(a[i], b[i])
 			}
 		}
 	case device.Greater:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			a, b := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				switch {
@@ -190,7 +258,7 @@ func binary[F real](f device.Binary) kernel[F] {
 			}
 		}
 	}
-	return func(out []F, in *[maxOperands - 1][]F) { // device.Equal
+	return func(_ *constants, out []F, in *[maxOperands - 1][]F) { // device.Equal
 		a, b := in[0][:len(out)], in[1][:len(out)]
 		for i := range out {
 			if a[i] == b[i] {
@@ -204,7 +272,7 @@ func binary[F real](f device.Binary) kernel[F] {
 
 // of makes a kernel of a function whose cost is larger than that of a call.
 func of[F real](f func(x float64) float64) kernel[F] {
-	return func(out []F, in *[maxOperands - 1][]F) {
+	return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 		x := in[0][:len(out)]
 		var wx wide
 		for len(out) > 0 {
@@ -231,110 +299,117 @@ func widen[F real](w *wide, x []F) int {
 }
 
 // unary is f. The functions that cost no more than a call have a loop of their own.
-func unary[F real](f device.Unary) kernel[F] {
-	a, lo, hi := f.A, F(f.A), F(f.B)
-	switch f.Func {
+func unary[F real](f device.UnaryFunc) kernel[F] {
+	switch f {
 	case device.Neg:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = -x[i]
 			}
 		}
 	case device.Abs:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(math.Abs(float64(x[i])))
 			}
 		}
 	case device.Sqrt:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(math.Sqrt(float64(x[i])))
 			}
 		}
 	case device.Rsqrt:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(1 / math.Sqrt(float64(x[i])))
 			}
 		}
 	case device.Reciprocal:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = 1 / x[i]
 			}
 		}
 	case device.Square:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = x[i] * x[i]
 			}
 		}
 	case device.ReLU:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = max(x[i], 0)
 			}
 		}
 	case device.Clamp:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			lo, hi := F(c.a), F(c.b)
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = min(max(x[i], lo), hi)
 			}
 		}
 	case device.MaxScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			bound := F(c.a)
 			x := in[0][:len(out)]
 			for i := range out {
-				out[i] = max(x[i], lo)
+				out[i] = max(x[i], bound)
 			}
 		}
 	case device.MinScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			bound := F(c.a)
 			x := in[0][:len(out)]
 			for i := range out {
-				out[i] = min(x[i], lo)
+				out[i] = min(x[i], bound)
 			}
 		}
 	// The parameter is not rounded to F first: it need not be representable there.
 	case device.AddScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(float64(x[i]) + a)
 			}
 		}
 	case device.SubFrom:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(a - float64(x[i]))
 			}
 		}
 	case device.MulScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(float64(x[i]) * a)
 			}
 		}
 	case device.DivScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(float64(x[i]) / a)
 			}
 		}
 	case device.DivInto:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			x := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(a / float64(x[i]))
@@ -361,12 +436,19 @@ func unary[F real](f device.Unary) kernel[F] {
 	case device.SiLU:
 		return of[F](silu)
 	}
-	return of[F](func(x float64) float64 { return elementary.Pow(x, a) }) // device.Pow
+	return with(func(a, _ float64) kernel[F] { // device.Pow
+		return of[F](func(x float64) float64 { return elementary.Pow(x, a) })
+	})
+}
+
+// with is a kernel whose function depends on the parameters; it is made for each tile.
+func with[F real](k func(a, b float64) kernel[F]) kernel[F] {
+	return func(c *constants, out []F, in *[maxOperands - 1][]F) { k(c.a, c.b)(c, out, in) }
 }
 
 // times makes a kernel of g f'(x).
 func times[F real](f func(g, x float64) float64) kernel[F] {
-	return func(out []F, in *[maxOperands - 1][]F) {
+	return func(c *constants, out []F, in *[maxOperands - 1][]F) {
 		g, x := in[0][:len(out)], in[1][:len(out)]
 		var wg, wx wide
 		for len(out) > 0 {
@@ -381,33 +463,34 @@ func times[F real](f func(g, x float64) float64) kernel[F] {
 }
 
 // unaryGrad is g f'(x). Each form is chosen to lose nothing where f' is small.
-func unaryGrad[F real](f device.Unary) kernel[F] {
-	a, lo, hi := f.A, float64(F(f.A)), float64(F(f.B))
-	switch f.Func {
+func unaryGrad[F real](f device.UnaryFunc) kernel[F] {
+	switch f {
 	// These cost no more than a call, and have a loop of their own.
 	case device.Neg, device.SubFrom:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			g := in[0][:len(out)]
 			for i := range out {
 				out[i] = -g[i]
 			}
 		}
 	case device.MulScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			g := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(float64(g[i]) * a)
 			}
 		}
 	case device.DivScalar:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(c *constants, out []F, in *[maxOperands - 1][]F) {
+			a := c.a
 			g := in[0][:len(out)]
 			for i := range out {
 				out[i] = F(float64(g[i]) / a)
 			}
 		}
 	case device.Square:
-		return func(out []F, in *[maxOperands - 1][]F) {
+		return func(_ *constants, out []F, in *[maxOperands - 1][]F) {
 			g, x := in[0][:len(out)], in[1][:len(out)]
 			for i := range out {
 				out[i] = F(2 * float64(x[i]) * float64(g[i]))
@@ -456,20 +539,33 @@ func unaryGrad[F real](f device.Unary) kernel[F] {
 	case device.SiLU:
 		return times[F](func(g, x float64) float64 { return g * siluSlope(x) })
 	case device.Clamp:
-		return times[F](func(g, x float64) float64 { return g * (step(x, lo, 1) * step(-x, -hi, 1)) })
+		return with(func(a, b float64) kernel[F] {
+			lo, hi := float64(F(a)), float64(F(b))
+			return times[F](func(g, x float64) float64 { return g * (step(x, lo, 1) * step(-x, -hi, 1)) })
+		})
 	case device.Pow:
-		if a == 0 {
-			return times[F](func(g, x float64) float64 { return 0 * g })
-		}
-		return times[F](func(g, x float64) float64 { return g * (a * elementary.Pow(x, a-1)) })
+		return with(func(a, _ float64) kernel[F] {
+			if a == 0 {
+				return times[F](func(g, x float64) float64 { return 0 * g })
+			}
+			return times[F](func(g, x float64) float64 { return g * (a * elementary.Pow(x, a-1)) })
+		})
 	case device.DivInto:
-		return times[F](func(g, x float64) float64 { return -(a / x) * (g / x) })
+		return with(func(a, _ float64) kernel[F] {
+			return times[F](func(g, x float64) float64 { return -(a / x) * (g / x) })
+		})
 	case device.MaxScalar:
-		return times[F](func(g, x float64) float64 { return g * step(x, lo, 0.5) })
+		return with(func(a, _ float64) kernel[F] {
+			lo := float64(F(a))
+			return times[F](func(g, x float64) float64 { return g * step(x, lo, 0.5) })
+		})
 	case device.MinScalar:
-		return times[F](func(g, x float64) float64 { return g * step(-x, -lo, 0.5) })
+		return with(func(a, _ float64) kernel[F] {
+			lo := float64(F(a))
+			return times[F](func(g, x float64) float64 { return g * step(-x, -lo, 0.5) })
+		})
 	}
-	return func(out []F, in *[maxOperands - 1][]F) { copy(out, in[0]) } // device.AddScalar
+	return func(_ *constants, out []F, in *[maxOperands - 1][]F) { copy(out, in[0]) } // device.AddScalar
 }
 
 // step is 1 where x is above a, tie where they are equal, else 0; a NaN stays one.

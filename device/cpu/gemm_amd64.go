@@ -131,20 +131,29 @@ func gemmBF16AVX512x1half(c *float32, ldc int, a *float32, ars, acs int, b *floa
 //go:noescape
 func pairsBF16AVX512(to *float32, stride int, from *uint16, ld, n, m int)
 
+// The tiles, made once.
+var (
+	tileBF16AVX512 = tileKernel[float32]{32, []rowKernel[float32]{{8, gemmBF16AVX512x8, gemmBF16AVX512x8half}, {4, gemmBF16AVX512x4, gemmBF16AVX512x4half}, {2, gemmBF16AVX512x2, gemmBF16AVX512x2half}, {1, gemmBF16AVX512x1, gemmBF16AVX512x1half}}, transposeF32AVX512, nil, pairsBF16AVX512}
+	tileF32AVX512  = tileKernel[float32]{32, []rowKernel[float32]{{8, gemmF32AVX512x8, gemmF32AVX512x8half}, {4, gemmF32AVX512x4, gemmF32AVX512x4half}, {2, gemmF32AVX512x2, gemmF32AVX512x2half}, {1, gemmF32AVX512x1, gemmF32AVX512x1half}}, transposeF32AVX512, copyF32AVX512, nil}
+	tileF32AVX2    = tileKernel[float32]{16, []rowKernel[float32]{{6, gemmF32AVX2x6, gemmF32AVX2x6half}, {4, gemmF32AVX2x4, gemmF32AVX2x4half}, {2, gemmF32AVX2x2, gemmF32AVX2x2half}, {1, gemmF32AVX2x1, gemmF32AVX2x1half}}, nil, nil, nil}
+	tileF64AVX512  = tileKernel[float64]{16, []rowKernel[float64]{{8, gemmF64AVX512x8, gemmF64AVX512x8half}, {4, gemmF64AVX512x4, gemmF64AVX512x4half}, {2, gemmF64AVX512x2, gemmF64AVX512x2half}, {1, gemmF64AVX512x1, gemmF64AVX512x1half}}, nil, nil, nil}
+	tileF64AVX2    = tileKernel[float64]{8, []rowKernel[float64]{{6, gemmF64AVX2x6, gemmF64AVX2x6half}, {4, gemmF64AVX2x4, gemmF64AVX2x4half}, {2, gemmF64AVX2x2, gemmF64AVX2x2half}, {1, gemmF64AVX2x1, gemmF64AVX2x1half}}, nil, nil, nil}
+)
+
 // tileBF16 are the tiles of words of two bfloat16, where the machine has them.
 func tileBF16(t tier) (tileKernel[float32], bool) {
 	if t != avx512 || !hasAVX512BF16 {
 		return tileKernel[float32]{}, false
 	}
-	return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmBF16AVX512x8, gemmBF16AVX512x8half}, {4, gemmBF16AVX512x4, gemmBF16AVX512x4half}, {2, gemmBF16AVX512x2, gemmBF16AVX512x2half}, {1, gemmBF16AVX512x1, gemmBF16AVX512x1half}}, transposeF32AVX512, nil, pairsBF16AVX512}, true
+	return tileBF16AVX512, true
 }
 
 func tile32(t tier) tileKernel[float32] {
 	switch t {
 	case avx512:
-		return tileKernel[float32]{32, []rowKernel[float32]{{8, gemmF32AVX512x8, gemmF32AVX512x8half}, {4, gemmF32AVX512x4, gemmF32AVX512x4half}, {2, gemmF32AVX512x2, gemmF32AVX512x2half}, {1, gemmF32AVX512x1, gemmF32AVX512x1half}}, transposeF32AVX512, copyF32AVX512, nil}
+		return tileF32AVX512
 	case avx2:
-		return tileKernel[float32]{16, []rowKernel[float32]{{6, gemmF32AVX2x6, gemmF32AVX2x6half}, {4, gemmF32AVX2x4, gemmF32AVX2x4half}, {2, gemmF32AVX2x2, gemmF32AVX2x2half}, {1, gemmF32AVX2x1, gemmF32AVX2x1half}}, nil, nil, nil}
+		return tileF32AVX2
 	}
 	return portable32
 }
@@ -152,9 +161,9 @@ func tile32(t tier) tileKernel[float32] {
 func tile64(t tier) tileKernel[float64] {
 	switch t {
 	case avx512:
-		return tileKernel[float64]{16, []rowKernel[float64]{{8, gemmF64AVX512x8, gemmF64AVX512x8half}, {4, gemmF64AVX512x4, gemmF64AVX512x4half}, {2, gemmF64AVX512x2, gemmF64AVX512x2half}, {1, gemmF64AVX512x1, gemmF64AVX512x1half}}, nil, nil, nil}
+		return tileF64AVX512
 	case avx2:
-		return tileKernel[float64]{8, []rowKernel[float64]{{6, gemmF64AVX2x6, gemmF64AVX2x6half}, {4, gemmF64AVX2x4, gemmF64AVX2x4half}, {2, gemmF64AVX2x2, gemmF64AVX2x2half}, {1, gemmF64AVX2x1, gemmF64AVX2x1half}}, nil, nil, nil}
+		return tileF64AVX2
 	}
 	return portable64
 }

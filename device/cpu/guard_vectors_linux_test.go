@@ -179,19 +179,21 @@ func TestMapVectors(t *testing.T) {
 	defer func() { active = before }()
 	for _, active = range machineTiers() {
 		for _, f := range []device.UnaryFunc{device.Exp, device.Sigmoid, device.SiLU, device.GELUTanh, device.GELU, device.Tanh, device.ReLU} {
-			m := nearMapOf(f)
+			m := nearMaps[f]
+			value, values := unary32(device.Unary{Func: f})
+			slope, slopes := unaryGrad32(device.Unary{Func: f})
 			for run := range 60 {
 				n, behind := 1+r.IntN(130), run%2 == 0
 				what := fmt.Sprintf("%s, function %d of %d, run %d", active, f, n, run)
 				x, g := guardedCopy(t, hard32(r, n, run%4 < 2), behind), guardedCopy(t, hard32(r, n, true), behind)
 				y := guarded[float32](t, n, behind)
 				want := make([]float32, n)
-				m.kernel(y, &[maxOperands - 1][]float32{x})
+				value(&values, y, &[maxOperands - 1][]float32{x})
 				for i, v := range x {
 					want[i] = float32(m.value(float64(v)))
 				}
 				same32(t, what, y, want)
-				m.gradKernel(y, &[maxOperands - 1][]float32{g, x})
+				slope(&slopes, y, &[maxOperands - 1][]float32{g, x})
 				for i, v := range x {
 					want[i] = float32(m.slope(float64(v)) * float64(g[i]))
 				}

@@ -33,12 +33,13 @@ type operand struct {
 	offset int
 }
 
-// newLoop walks tensors of equal shapes. The first decides the order.
-func newLoop(ts ...*tensor.Tensor) (*loop, error) {
-	l := &loop{}
+// over makes a new loop one over tensors of equal shapes. The first decides the order.
+func (l *loop) over(ts ...*tensor.Tensor) error {
+	*l = loop{}
 	for _, t := range ts {
 		if err := l.add(t); err != nil {
-			return nil, err
+			*l = loop{}
+			return err
 		}
 	}
 	for i, n := range ts[0].Shape() {
@@ -51,7 +52,7 @@ func newLoop(ts ...*tensor.Tensor) (*loop, error) {
 	l.sort()
 	l.merge()
 	l.lengthenRows()
-	return l, nil
+	return nil
 }
 
 func (l *loop) add(t *tensor.Tensor) error {
@@ -138,8 +139,8 @@ func (l *loop) inner(k int) int { return l.stride[l.rank-1][k] }
 // chunks is how many chunks of grain elements the loop has.
 func (l *loop) chunks() int { return (l.length + grain - 1) / grain }
 
-// chunk starts a cursor over one chunk.
-func (l *loop) chunk(i int) cursor { return l.from(i*grain, (i+1)*grain) }
+// chunkAt starts a cursor over one chunk.
+func (l *loop) chunkAt(i int) cursor { return l.from(i*grain, (i+1)*grain) }
 
 // cursor is a place in a loop.
 type cursor struct {

@@ -15,13 +15,9 @@ import (
 // could meet a zero.
 const mapBound = 1e39
 
-// nearMap is such a function and its slope.
-type nearMap struct {
-	value, slope func(x float64) float64
-	// The same on vectors, nil in the portable tier; slopes are multiplied by g.
-	values func(out, x *float32, n int)
-	slopes func(out, g, x *float32, n int)
-}
+// nearMap is such a function and its slope; see mapVectors for the same on
+// vectors, where slopes are multiplied by g.
+type nearMap struct{ value, slope func(x float64) float64 }
 
 // bounded keeps x within ±mapBound; NaN stays.
 func bounded(x float64) float64 {
@@ -143,53 +139,41 @@ func reluSlopeNear(x float64) float64 {
 	return y
 }
 
-// nearMapOf is the function of that name, nil if it is none of these.
-func nearMapOf(f device.UnaryFunc) *nearMap {
-	var m nearMap
-	switch f {
-	case device.Exp:
-		m = nearMap{value: expNear, slope: expNear}
-	case device.Sigmoid:
-		m.value = func(x float64) float64 { s, _ := sigmoidNear(x); return s }
-		m.slope = func(x float64) float64 { s, rest := sigmoidNear(x); return rest * s }
-	case device.SiLU:
-		m = nearMap{value: siluNear, slope: siluSlopeNear}
-	case device.GELUTanh:
-		m = nearMap{value: geluTanhNear, slope: geluTanhSlopeNear}
-	case device.GELU:
-		m = nearMap{value: geluNear, slope: geluSlopeNear}
-	case device.Tanh:
-		m = nearMap{value: tanhNear, slope: tanhSlopeNear}
-	case device.ReLU:
-		m = nearMap{value: reluNear, slope: reluSlopeNear}
-	default:
-		return nil
-	}
-	m.values, m.slopes = mapVectors(active, f)
-	return &m
+// nearMaps are those that there are.
+var nearMaps = map[device.UnaryFunc]*nearMap{
+	device.Exp: {expNear, expNear},
+	device.Sigmoid: {
+		func(x float64) float64 { s, _ := sigmoidNear(x); return s },
+		func(x float64) float64 { s, rest := sigmoidNear(x); return rest * s },
+	},
+	device.SiLU:     {siluNear, siluSlopeNear},
+	device.GELUTanh: {geluTanhNear, geluTanhSlopeNear},
+	device.GELU:     {geluNear, geluSlopeNear},
+	device.Tanh:     {tanhNear, tanhSlopeNear},
+	device.ReLU:     {reluNear, reluSlopeNear},
 }
 
-func (m *nearMap) kernel(out []float32, in *[maxOperands - 1][]float32) {
+func nearKernel(c *constants, out []float32, in *[maxOperands - 1][]float32) {
 	x := in[0][:len(out)]
 	i := 0
-	if n := len(out) &^ 15; m.values != nil && n > 0 {
-		m.values(&out[0], &x[0], n)
+	if n := len(out) &^ 15; c.map1 != nil && n > 0 {
+		c.map1(&out[0], &x[0], n)
 		i = n
 	}
 	for ; i < len(out); i++ {
-		out[i] = float32(m.value(float64(x[i])))
+		out[i] = float32(c.near.value(float64(x[i])))
 	}
 }
 
-func (m *nearMap) gradKernel(out []float32, in *[maxOperands - 1][]float32) {
+func nearSlope(c *constants, out []float32, in *[maxOperands - 1][]float32) {
 	g, x := in[0][:len(out)], in[1][:len(out)]
 	i := 0
-	if n := len(out) &^ 15; m.slopes != nil && n > 0 {
-		m.slopes(&out[0], &g[0], &x[0], n)
+	if n := len(out) &^ 15; c.map2 != nil && n > 0 {
+		c.map2(&out[0], &g[0], &x[0], n)
 		i = n
 	}
 	for ; i < len(out); i++ {
-		out[i] = float32(m.slope(float64(x[i])) * float64(g[i]))
+		out[i] = float32(c.near.slope(float64(x[i])) * float64(g[i]))
 	}
 }
 

@@ -175,63 +175,88 @@ func newGemm[F real]() *gemm[F] {
 	return &gemm[F]{pa: make([]F, 16*kBlock), pb: make([]F, (colBlock+maxTile)*kBlock), edge: make([]F, maxTile*maxTile), x: make([]F, 16*kBlock)}
 }
 
-func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tensor, pool *sync.Pool, tile tileKernel[F]) error {
-	om, err := matrixOf(out)
-	if err != nil {
+// productCall is one call of MatMul.
+type productCall[F real] struct {
+	ctx           context.Context
+	gemms         *sync.Pool
+	tile          tileKernel[F]
+	out, a, b     *tensor.Tensor // a and b exchanged where the product is transposed
+	om, am, bm    matrix
+	bias          []F
+	packed        []F // all panels of b, or nil
+	flip          bool
+	batch         int
+	m, k, n       int
+	values        int // of k, where k counts words of two
+	packing       bool
+	span, height  int // columns and rows of a part of a product
+	parts         int // of one
+	group, blocks int // parts of a chunk; blocks of k
+}
+
+var (
+	productCalls32 = sync.Pool{New: func() any { return new(productCall[float32]) }}
+	productCalls64 = sync.Pool{New: func() any { return new(productCall[float64]) }}
+)
+
+func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tensor, gemms *sync.Pool, tile tileKernel[F]) error {
+	calls := &productCalls32
+	if dtypeOf[F]() == tensor.Float64 {
+		calls = &productCalls64
+	}
+	c := calls.Get().(*productCall[F])
+	defer calls.Put(c)
+	*c = productCall[F]{ctx: ctx, gemms: gemms, tile: tile, out: out, a: a, b: b, bias: c.bias[:0]}
+	err := c.multiply(d, bias)
+	*c = productCall[F]{bias: c.bias[:0]} // whose memory is used again
+	return err
+}
+
+func (c *productCall[F]) multiply(d *Device, bias *tensor.Tensor) (err error) {
+	if c.om, err = matrixOf(c.out); err != nil {
 		return err
 	}
-	am, err := matrixOf(a)
-	if err != nil {
+	if c.am, err = matrixOf(c.a); err != nil {
 		return err
 	}
-	bm, err := matrixOf(b)
-	if err != nil {
+	if c.bm, err = matrixOf(c.b); err != nil {
 		return err
 	}
-	var add []F
 	if bias != nil {
 		from, err := operandOf(bias)
 		if err != nil {
 			return err
 		}
-		add = make([]F, bias.Dim(0))
-		load(add, from.bytes, from.dtype, from.offset, bias.Strides()[0])
+		load(grown(&c.bias, bias.Dim(0)), from.bytes, from.dtype, from.offset, bias.Strides()[0])
 	}
-	m, k, n := out.Dim(-2), a.Dim(-1), out.Dim(-1)
-	values := k
-	if tile.pairs != nil {
+	m, k, n := c.out.Dim(-2), c.a.Dim(-1), c.out.Dim(-1)
+	c.values = k
+	if c.tile.pairs != nil {
 		k = (k + 1) / 2 // words
 	}
-	batch := out.Len() / (m * n)
+	c.batch = c.out.Len() / (m * n)
 	// The transposed product has the same sums. Tiles are wide: it serves results
 	// of few columns, whose tiles would be empty for the most part.
-	flip := n < tile.cols && m > n
-	if flip {
-		om, am, bm = om.transposed(), bm.transposed(), am.transposed()
-		a, b = b, a
+	if c.flip = n < c.tile.cols && m > n; c.flip {
+		c.om, c.am, c.bm = c.om.transposed(), c.bm.transposed(), c.am.transposed()
+		c.a, c.b = c.b, c.a
 		m, n = n, m
 	}
-	var packed []F
-	if batch == 1 && m >= packFirst && n >= tile.cols && k > 0 {
+	c.m, c.k, c.n = m, k, n
+	if c.batch == 1 && m >= packFirst && n >= c.tile.cols && k > 0 {
 		var z F
-		if mem, err := d.Alloc(roundUp(n, tile.cols) * k * int(unsafe.Sizeof(z))); err == nil { // else there is no room for it
+		if mem, err := d.Alloc(roundUp(n, c.tile.cols) * k * int(unsafe.Sizeof(z))); err == nil { // else there is no room for it
 			defer d.Free(mem)
-			packed = elems[F](mem.(*tensor.Host).Bytes())
+			c.packed = elems[F](mem.(*tensor.Host).Bytes())
 		}
 	}
-	if packed != nil {
-		cols, blocks := (n+colBlock-1)/colBlock, (k+kBlock-1)/kBlock
-		err = d.run(ctx, cols*blocks, func(chunk int) {
-			p := pool.Get().(*gemm[F])
-			defer pool.Put(p)
-			p.ctx, p.tile, p.b, p.k, p.n, p.values = ctx, tile, bm, k, n, values
-			j, k0 := chunk%cols*colBlock, chunk/cols*kBlock
-			kn := min(kBlock, k-k0)
-			p.packB(p.panels(packed, j, k0, kn), j, min(j+colBlock, n), k0, kn)
-		})
+	if c.packed != nil {
+		c.packing, c.blocks = true, (k+kBlock-1)/kBlock
+		err := d.run(c.ctx, (n+colBlock-1)/colBlock*c.blocks, c)
 		if err != nil {
 			return err
 		}
+		c.packing = false
 	}
 	// A chunk is some columns and some rows of one product, or several small
 	// products. Where b is packed, it is all columns if there are rows enough:
@@ -241,35 +266,48 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 		span = min(n, max(colBlock, roundUp(n/(2*d.threadCount()), 64)), gemvSpan)
 	}
 	height := m
-	if packed != nil {
+	if c.packed != nil {
 		cols := (n + colBlock - 1) / colBlock
 		if want := fairShare * d.threadCount(); k <= heldDepth {
 			parts := min(cols, (want*rowBlock+m-1)/m)
 			span = min(n, (cols+parts-1)/parts*colBlock)
 		}
 		height = roundUp(max(rowBlock, chunkWork/(span*k)), rowBlock)
-	} else if threads := d.threadCount(); batch < 4*threads { // else there are chunks enough
+	} else if threads := d.threadCount(); c.batch < 4*threads { // else there are chunks enough
 		height = max(16, chunkWork/(span*max(k, 1))+1, (m+2*threads-1)/(2*threads))
 	}
-	height = min(m, height)
-	rows, cols := (m+height-1)/height, (n+span-1)/span
-	parts := rows * cols
-	group := 1
-	if parts == 1 {
-		group = max(1, chunkWork/(m*n*max(k, 1)))
+	c.span, c.height = span, min(m, height)
+	c.parts = (m + c.height - 1) / c.height * ((n + span - 1) / span)
+	c.group = 1
+	if c.parts == 1 {
+		c.group = max(1, chunkWork/(m*n*max(k, 1)))
 	}
-	chunks := (batch*parts + group - 1) / group
-	return d.run(ctx, chunks, func(chunk int) {
-		p := pool.Get().(*gemm[F])
-		defer pool.Put(p)
-		p.ctx, p.tile, p.k, p.n, p.values, p.packed, p.bias, p.flip = ctx, tile, k, n, values, packed, add, flip
-		for i := chunk * group; i < min((chunk+1)*group, batch*parts); i++ {
-			e, part := i/parts, i%parts
-			p.out, p.a, p.b = om.entry(out, e), am.entry(a, e), bm.entry(b, e)
-			i0, j0 := part/cols*height, part%cols*span
-			p.block(i0, min(i0+height, m), j0, min(j0+span, n))
-		}
-	})
+	return d.run(c.ctx, (c.batch*c.parts+c.group-1)/c.group, c)
+}
+
+func (c *productCall[F]) chunk(chunk int) {
+	p := c.gemms.Get().(*gemm[F])
+	defer c.gemms.Put(p)
+	p.ctx, p.tile, p.k, p.n, p.values = c.ctx, c.tile, c.k, c.n, c.values
+	if c.packing {
+		cols := (c.n + colBlock - 1) / colBlock
+		j, k0 := chunk%cols*colBlock, chunk/cols*kBlock
+		kn := min(kBlock, c.k-k0)
+		p.b = c.bm
+		p.packB(p.panels(c.packed, j, k0, kn), j, min(j+colBlock, c.n), k0, kn)
+		return
+	}
+	p.packed, p.flip = c.packed, c.flip
+	if p.bias = c.bias; len(p.bias) == 0 {
+		p.bias = nil
+	}
+	cols := (c.n + c.span - 1) / c.span
+	for i := chunk * c.group; i < min((chunk+1)*c.group, c.batch*c.parts); i++ {
+		e, part := i/c.parts, i%c.parts
+		p.out, p.a, p.b = c.om.entry(c.out, e), c.am.entry(c.a, e), c.bm.entry(c.b, e)
+		i0, j0 := part/cols*c.height, part%cols*c.span
+		p.block(i0, min(i0+c.height, c.m), j0, min(j0+c.span, c.n))
+	}
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }

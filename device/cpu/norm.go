@@ -163,7 +163,7 @@ func (d *Device) NormForward(ctx context.Context, a *device.NormArgs, y, mean, r
 		return err
 	}
 	chunks, length := c.chunks()
-	err = d.run(ctx, chunks, func(chunk int) {
+	err = d.run(ctx, chunks, each(func(chunk int) {
 		s := normRows.Get().(*normRow)
 		defer normRows.Put(s)
 		s.fit(c.width)
@@ -188,7 +188,7 @@ func (d *Device) NormForward(ctx context.Context, a *device.NormArgs, y, mean, r
 				c.y.put(i, out)
 			}
 		}
-	})
+	}))
 	written(y, mean, rstd)
 	return err
 }
@@ -245,7 +245,7 @@ func (d *Device) NormBackward(ctx context.Context, a *device.NormArgs, mean, rst
 	}
 	defer d.Free(mem)
 	parts := elems[float64](mem.(*tensor.Host).Bytes()) // of each chunk: dw, db
-	err = d.run(ctx, chunks, func(chunk int) {
+	err = d.run(ctx, chunks, each(func(chunk int) {
 		s := normRows.Get().(*normRow)
 		defer normRows.Put(s)
 		s.fit(c.width)
@@ -268,7 +268,7 @@ func (d *Device) NormBackward(ctx context.Context, a *device.NormArgs, mean, rst
 		}
 		copy(parts[2*chunk*c.width:], s.dw)
 		copy(parts[(2*chunk+1)*c.width:], s.db)
-	})
+	}))
 	if err == nil {
 		err = c.join(parts, chunks, gradWeight, gradBias)
 	}

@@ -34,13 +34,21 @@ var watched = new(job)
 // watchFor is how long a worker without a job keeps its processor.
 const watchFor = 200 * time.Microsecond
 
+// task is work in chunks. What many a step calls is an object that is used again
+// rather than a function, which would be made anew each time.
+type task interface{ chunk(i int) }
+
+// each is a function as a task.
+type each func(i int)
+
+func (f each) chunk(i int) { f(i) }
+
 // job is a number of chunks to be done by whoever comes.
 type job struct {
-	ctx    context.Context
-	done   <-chan struct{} // ctx.Done()
+	done   <-chan struct{} // of the context
 	chunks int64
 	next   atomic.Int64
-	do     func(chunk int)
+	task   task
 	helped atomic.Int64 // workers that are not done
 	wg     sync.WaitGroup
 }
@@ -117,14 +125,17 @@ func (j *job) work() {
 		if c >= j.chunks {
 			return
 		}
-		j.do(int(c))
+		j.task.chunk(int(c))
 	}
 }
 
-// run calls do for every chunk 0..chunks-1, on several threads and in any
-// order, and returns when all calls have ended. If ctx is cancelled it starts
+// jobs are those that ended.
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// run does chunks 0..chunks-1 of t, on several threads and in any order, and
+// returns when all have ended. If ctx is cancelled it starts
 // no further chunk and returns ctx's error. A nil ctx is never cancelled.
-func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error {
+func (w *workers) run(ctx context.Context, chunks int, t task) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -132,14 +143,18 @@ func (w *workers) run(ctx context.Context, chunks int, do func(chunk int)) error
 		return err
 	}
 	if chunks == 1 {
-		do(0)
+		t.chunk(0)
 		return ctx.Err()
 	}
-	j := &job{ctx: ctx, done: ctx.Done(), chunks: int64(chunks), do: do}
+	j := jobs.Get().(*job)
+	j.done, j.chunks, j.task = ctx.Done(), int64(chunks), t
+	j.next.Store(0)
 	w.offer(j, min(w.count(), chunks)-1)
 	j.work()
 	w.spin(func() bool { return j.helped.Load() == 0 })
-	j.wg.Wait()
+	j.wg.Wait() // now no worker has it any more
+	j.done, j.task = nil, nil
+	jobs.Put(j)
 	return ctx.Err()
 }
 

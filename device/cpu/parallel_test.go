@@ -20,7 +20,7 @@ func TestRunCallsEachChunkOnce(t *testing.T) {
 		d := newDevice(t, threads)
 		for _, chunks := range []int{-1, 0, 1, 2, 3, 100, 1000} {
 			counts := make([]atomic.Int32, max(chunks, 0))
-			ok(t, d.run(bg, chunks, func(c int) { counts[c].Add(1) }))
+			ok(t, d.run(bg, chunks, each(func(c int) { counts[c].Add(1) })))
 			for c := range counts {
 				if n := counts[c].Load(); n != 1 {
 					t.Fatalf("%d threads: chunk %d of %d was called %d times", threads, c, chunks, n)
@@ -35,11 +35,11 @@ func TestRunWaits(t *testing.T) {
 	d := newDevice(t, 3)
 	for range 20 {
 		var running atomic.Int32
-		ok(t, d.run(bg, 12, func(int) {
+		ok(t, d.run(bg, 12, each(func(int) {
 			// Whoever comes late is still at work when the others find nothing more to do.
 			time.Sleep(time.Duration(running.Add(1)) * time.Millisecond)
 			running.Add(-1)
-		}))
+		})))
 		if n := running.Load(); n != 0 {
 			t.Fatalf("%d chunks are still running", n)
 		}
@@ -54,11 +54,11 @@ func TestRunNestedAndShared(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				err := d.run(bg, 5, func(int) {
-					if err := d.run(bg, 4, func(int) { total.Add(1) }); err != nil {
+				err := d.run(bg, 5, each(func(int) {
+					if err := d.run(bg, 4, each(func(int) { total.Add(1) })); err != nil {
 						t.Error(err)
 					}
-				})
+				}))
 				if err != nil {
 					t.Error(err)
 				}
@@ -77,19 +77,19 @@ func TestRunIsCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
 		called := false
-		if err := d.run(ctx, chunks, func(int) { called = true }); !errors.Is(err, context.Canceled) || called {
+		if err := d.run(ctx, chunks, each(func(int) { called = true })); !errors.Is(err, context.Canceled) || called {
 			t.Errorf("%d chunks: %v, called: %v", chunks, err, called)
 		}
 		ctx, cancel = context.WithCancel(bg)
 		var calls atomic.Int64
-		err := d.run(ctx, chunks, func(int) { calls.Add(1); cancel() })
+		err := d.run(ctx, chunks, each(func(int) { calls.Add(1); cancel() }))
 		if n := calls.Load(); !errors.Is(err, context.Canceled) || n < 1 || n > 2 {
 			t.Errorf("%d chunks: %v after %d calls", chunks, err, n)
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(bg, time.Millisecond, nil)
 	defer cancel()
-	if err := d.run(ctx, math.MaxInt, func(int) {}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := d.run(ctx, math.MaxInt, each(func(int) {})); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }
@@ -100,7 +100,7 @@ func TestClosedDeviceStillComputes(t *testing.T) {
 	ok(t, d.Close())
 	ok(t, d.Close())
 	var calls atomic.Int64
-	ok(t, d.run(bg, 100, func(int) { calls.Add(1) }))
+	ok(t, d.run(bg, 100, each(func(int) { calls.Add(1) })))
 	if calls.Load() != 100 {
 		t.Errorf("%d calls", calls.Load())
 	}
@@ -118,7 +118,7 @@ func TestForgottenDeviceEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	func() {
 		d := New(Threads(6))
-		ok(t, d.run(bg, 10, func(int) {}))
+		ok(t, d.run(bg, 10, each(func(int) {})))
 	}()
 	for range 500 {
 		runtime.GC()

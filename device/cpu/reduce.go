@@ -32,14 +32,22 @@ func (d *Device) Reduce(ctx context.Context, f device.Reduction, out, x *tensor.
 }
 
 // reduction is one call of Reduce.
-type reduction struct {
+type reduction[F real] struct {
 	f       device.Reduction
-	kept    *loop // over the outputs: x, out
-	reduced *loop // over the elements of one output, in row-major order: x
-	count   int   // R
-	chunks  int   // of R
-	across  bool  // go along the outputs rather than along the elements of one
+	kept    loop      // over the outputs: x, out
+	reduced loop      // over the elements of one output, in row-major order: x
+	count   int       // R
+	chunks  int       // of R
+	across  bool      // go along the outputs rather than along the elements of one
+	per     int       // outputs of a unit of work, which has one chunk of their elements
+	partial []float64 // [chunk][output]: where there are several chunks, their results wait here
+	joining bool      // the results of chunks
 }
+
+var (
+	reductions32 = sync.Pool{New: func() any { return new(reduction[float32]) }}
+	reductions64 = sync.Pool{New: func() any { return new(reduction[float64]) }}
+)
 
 // folding is one worker's memory.
 type folding struct {
@@ -52,7 +60,19 @@ type folding struct {
 var folds = sync.Pool{New: func() any { return new(folding) }}
 
 func reduce[F real](ctx context.Context, d *Device, f device.Reduction, out, x *tensor.Tensor) error {
-	p := reduction{f: f, kept: &loop{}, reduced: &loop{}}
+	pool := &reductions32
+	if dtypeOf[F]() == tensor.Float64 {
+		pool = &reductions64
+	}
+	p := pool.Get().(*reduction[F])
+	defer pool.Put(p)
+	*p = reduction[F]{f: f}
+	err := p.reduce(ctx, d, out, x)
+	*p = reduction[F]{}
+	return err
+}
+
+func (p *reduction[F]) reduce(ctx context.Context, d *Device, out, x *tensor.Tensor) error {
 	for _, t := range []*tensor.Tensor{x, out} {
 		if err := p.kept.add(t); err != nil {
 			return err
@@ -74,73 +94,77 @@ func reduce[F real](ctx context.Context, d *Device, f device.Reduction, out, x *
 	p.chunks = max(1, (p.count+reduceChunk-1)/reduceChunk)
 	width := p.kept.size[p.kept.rank-1]
 	p.across = width >= 8 && (p.kept.inner(0) < p.reduced.inner(0) || p.count < 16)
-
-	// A unit of work is some outputs and one chunk of their elements.
-	per := max(1, grain/max(1, min(p.count, reduceChunk)))
+	p.per = max(1, grain/max(1, min(p.count, reduceChunk)))
 	if p.across {
-		per = (per + columns - 1) / columns * columns
+		p.per = roundUp(p.per, columns)
 	}
-	units := (outputs + per - 1) / per
-
-	// Where there are several chunks, their results wait here: [chunk][output].
-	var partial []float64
 	if p.chunks > 1 && outputs > 0 {
 		m, err := d.Alloc(8 * p.chunks * outputs)
 		if err != nil {
 			return err
 		}
 		defer d.Free(m)
-		partial = elems[float64](m.(*tensor.Host).Bytes())
+		p.partial = elems[float64](m.(*tensor.Host).Bytes())
 	}
-	err := d.run(ctx, units*p.chunks, func(unit int) {
-		first, chunk := unit%units*per, unit/units
-		from, to := chunk*reduceChunk, min((chunk+1)*reduceChunk, p.count)
-		s := folds.Get().(*folding)
-		defer folds.Put(s)
-		c := p.kept.from(first, first+per)
-		done := first
-		for n, at := c.next(columns); n > 0; n, at = c.next(columns) {
-			r := s.results[:n]
-			if p.across {
-				foldAcross[F](&p, s, r, at[0], from, to)
-			} else {
-				for j := range r {
-					r[j] = foldAlong[F](&p, s, at[0]+j*p.kept.inner(0), from, to)
-				}
-			}
-			if partial != nil {
-				copy(partial[chunk*outputs+done:], r)
-			} else {
-				p.finish(r, at[1])
-			}
-			done += n
-		}
-	})
-	if err == nil && partial != nil {
-		err = d.run(ctx, (outputs+columns-1)/columns, func(unit int) {
-			s := folds.Get().(*folding)
-			defer folds.Put(s)
-			first := unit * columns
-			c := p.kept.from(first, first+columns)
-			for n, at := c.next(columns); n > 0; n, at = c.next(columns) {
-				r := s.results[:n]
-				copy(r, partial[first:])
-				for chunk := 1; chunk < p.chunks; chunk++ {
-					for j, v := range partial[chunk*outputs+first:][:n] {
-						r[j] = fold(p.f, r[j], v)
-					}
-				}
-				p.finish(r, at[1])
-				first += n
-			}
-		})
+	err := d.run(ctx, (outputs+p.per-1)/p.per*p.chunks, p)
+	if err == nil && p.partial != nil {
+		p.joining = true
+		err = d.run(ctx, (outputs+columns-1)/columns, p)
 	}
 	out.Memory().Written()
 	return err
 }
 
+func (p *reduction[F]) chunk(unit int) {
+	s := folds.Get().(*folding)
+	defer folds.Put(s)
+	if p.joining {
+		p.join(s, unit*columns)
+		return
+	}
+	outputs := p.kept.length
+	units := (outputs + p.per - 1) / p.per
+	first, chunk := unit%units*p.per, unit/units
+	from, to := chunk*reduceChunk, min((chunk+1)*reduceChunk, p.count)
+	c := p.kept.from(first, first+p.per)
+	done := first
+	for n, at := c.next(columns); n > 0; n, at = c.next(columns) {
+		r := s.results[:n]
+		if p.across {
+			p.foldAcross(s, r, at[0], from, to)
+		} else {
+			for j := range r {
+				r[j] = p.foldAlong(s, at[0]+j*p.kept.inner(0), from, to)
+			}
+		}
+		if p.partial != nil {
+			copy(p.partial[chunk*outputs+done:], r)
+		} else {
+			p.finish(r, at[1])
+		}
+		done += n
+	}
+}
+
+// join adds the results of the chunks for at most columns outputs.
+func (p *reduction[F]) join(s *folding, first int) {
+	outputs := p.kept.length
+	c := p.kept.from(first, first+columns)
+	for n, at := c.next(columns); n > 0; n, at = c.next(columns) {
+		r := s.results[:n]
+		copy(r, p.partial[first:])
+		for chunk := 1; chunk < p.chunks; chunk++ {
+			for j, v := range p.partial[chunk*outputs+first:][:n] {
+				r[j] = fold(p.f, r[j], v)
+			}
+		}
+		p.finish(r, at[1])
+		first += n
+	}
+}
+
 // finish stores results that are complete.
-func (p *reduction) finish(r []float64, at int) {
+func (p *reduction[F]) finish(r []float64, at int) {
 	for j, v := range r {
 		switch {
 		case v != v:
@@ -181,7 +205,7 @@ func join(f device.Reduction, a *[lanes]float64) float64 {
 }
 
 // foldAlong folds elements from..to-1 of the output whose elements begin at base.
-func foldAlong[F real](p *reduction, s *folding, base, from, to int) float64 {
+func (p *reduction[F]) foldAlong(s *folding, base, from, to int) float64 {
 	acc := &s.along
 	for i := range acc {
 		acc[i] = start(p.f)
@@ -294,7 +318,7 @@ func value[F real](f device.Reduction, x F) float64 {
 
 // foldAcross folds elements from..to-1 of neighbouring outputs, the first of
 // which begins at base.
-func foldAcross[F real](p *reduction, s *folding, results []float64, base, from, to int) {
+func (p *reduction[F]) foldAcross(s *folding, results []float64, base, from, to int) {
 	acc := &s.acc
 	used := min(lanes, to-from) // the others stay as they start
 	for i := range acc {

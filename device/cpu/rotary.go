@@ -55,7 +55,7 @@ func rotate[F real](ctx context.Context, d *Device, pool *sync.Pool, out, x, cos
 	steps, width := x.Dim(-2), x.Dim(-1)
 	half, rows := width/2, x.Len()/width
 	per := max(1, grain/width)
-	err = d.run(ctx, (rows+per-1)/per, func(chunk int) {
+	err = d.run(ctx, (rows+per-1)/per, each(func(chunk int) {
 		room := pool.Get().(*rotaryRoom[F])
 		defer pool.Put(room)
 		room.sign = 1
@@ -71,7 +71,7 @@ func rotate[F real](ctx context.Context, d *Device, pool *sync.Pool, out, x, cos
 			rotateRows(b, a, c[t*half:], s[t*half:], &room.sign, n, half)
 			storeRows(to.bytes, to.dtype, to.at(i), to.strides[to.rank-1], to.step, n, width, b, width)
 		}
-	})
+	}))
 	out.Memory().Written()
 	return err
 }

@@ -81,17 +81,17 @@ func (d *Device) Gather(ctx context.Context, out, table, ids *tensor.Tensor) err
 	if err != nil {
 		return err
 	}
-	move := mover(&to, &from)
+	move := moveOf(&to, &from)
 	width := out.Dim(1)
 	os, ts := out.Strides(), table.Strides()
 	per := max(1, grain/max(1, width))
-	err = d.run(ctx, (out.Len()+per*width-1)/max(1, per*width), func(chunk int) {
+	err = d.run(ctx, (out.Len()+per*width-1)/max(1, per*width), each(func(chunk int) {
 		s := scratches.Get().(*scratch)
 		defer scratches.Put(s)
 		for i := chunk * per; i < min((chunk+1)*per, len(row)); i++ {
-			move(s, width, to.offset+i*os[0], os[1], from.offset+row[i]*ts[0], ts[1])
+			move.run(&move, s, width, to.offset+i*os[0], os[1], from.offset+row[i]*ts[0], ts[1])
 		}
-	})
+	}))
 	out.Memory().Written()
 	return err
 }
@@ -159,7 +159,7 @@ func scatterAdd[F real](ctx context.Context, d *Device, out, ids, x *tensor.Tens
 	units := len(named) * across
 	// Chunks of about grain elements, if every row is named equally often.
 	per := max(1, grain*len(named)/max(1, n*min(width, tile)))
-	err = d.run(ctx, (units+per-1)/per, func(chunk int) {
+	err = d.run(ctx, (units+per-1)/per, each(func(chunk int) {
 		s := scratches.Get().(*scratch)
 		defer scratches.Put(s)
 		for u := chunk * per; u < min((chunk+1)*per, units); u++ {
@@ -180,7 +180,7 @@ func scatterAdd[F real](ctx context.Context, d *Device, out, ids, x *tensor.Tens
 			}
 			store(to.bytes, to.dtype, at, os[1], sum)
 		}
-	})
+	}))
 	out.Memory().Written()
 	return err
 }

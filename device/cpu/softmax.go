@@ -58,7 +58,7 @@ func newSoftmaxCall(x, y, g, stats, loss *tensor.Tensor) (*softmaxCall, error) {
 // each calls do for every row, with a worker's memory for it.
 func (c *softmaxCall) each(ctx context.Context, d *Device, do func(s *softmaxRow, i int)) error {
 	per := max(1, grain/c.width)
-	return d.run(ctx, (c.rows+per-1)/per, func(chunk int) {
+	return d.run(ctx, (c.rows+per-1)/per, each(func(chunk int) {
 		s := softmaxRows.Get().(*softmaxRow)
 		defer softmaxRows.Put(s)
 		for _, x := range []*[]float32{&s.x, &s.g, &s.y} {
@@ -67,7 +67,7 @@ func (c *softmaxCall) each(ctx context.Context, d *Device, do func(s *softmaxRow
 		for i := chunk * per; i < min((chunk+1)*per, c.rows); i++ {
 			do(s, i)
 		}
-	})
+	}))
 }
 
 // out is where row i of the result is made: where it belongs if it can be.

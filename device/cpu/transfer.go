@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -33,26 +34,39 @@ func (d *Device) Copy(ctx context.Context, out, x *tensor.Tensor) error {
 	return d.copy(ctx, out, x)
 }
 
+// copyCall is one call of copy.
+type copyCall struct {
+	loop
+	move move
+}
+
+var copyCalls = sync.Pool{New: func() any { return new(copyCall) }}
+
 func (d *Device) copy(ctx context.Context, out, x *tensor.Tensor) error {
-	l, err := newLoop(out, x)
+	c := copyCalls.Get().(*copyCall)
+	defer copyCalls.Put(c)
+	err := c.over(out, x)
 	if err != nil {
 		return err
 	}
-	move := mover(&l.operand[0], &l.operand[1])
-	if axis := l.transposed(); axis >= 0 {
-		err = d.copyTransposed(ctx, l, axis, move)
+	c.move = moveOf(&c.operand[0], &c.operand[1])
+	if axis := c.transposed(); axis >= 0 {
+		err = d.copyTransposed(ctx, &c.loop, axis, &c.move)
 	} else {
-		err = d.run(ctx, l.chunks(), func(chunk int) {
-			s := scratches.Get().(*scratch)
-			defer scratches.Put(s)
-			c := l.chunk(chunk)
-			for n, at := c.next(grain); n > 0; n, at = c.next(grain) {
-				move(s, n, at[0], l.inner(0), at[1], l.inner(1))
-			}
-		})
+		err = d.run(ctx, c.chunks(), c)
 	}
+	*c = copyCall{}
 	out.Memory().Written()
 	return err
+}
+
+func (c *copyCall) chunk(i int) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	cur := c.chunkAt(i)
+	for n, at := cur.next(grain); n > 0; n, at = cur.next(grain) {
+		c.move.run(&c.move, s, n, at[0], c.inner(0), at[1], c.inner(1))
+	}
 }
 
 // transposed finds the axis along which x lies in order if that is not the
@@ -74,7 +88,7 @@ func (l *loop) transposed() int {
 const block = 32
 
 // copyTransposed copies square by square of the plane of axis and the innermost axis.
-func (d *Device) copyTransposed(ctx context.Context, l *loop, axis int, move moveFunc) error {
+func (d *Device) copyTransposed(ctx context.Context, l *loop, axis int, m *move) error {
 	in := l.rank - 1
 	for ; axis < in-1; axis++ {
 		l.swap(axis, axis+1)
@@ -84,7 +98,7 @@ func (d *Device) copyTransposed(ctx context.Context, l *loop, axis int, move mov
 	across, down := (cols+block-1)/block, (rows+block-1)/block
 	squares := l.length / (rows * cols) * down * across
 	per := max(1, grain/(min(rows, block)*min(cols, block)))
-	return d.run(ctx, (squares+per-1)/per, func(chunk int) {
+	return d.run(ctx, (squares+per-1)/per, each(func(chunk int) {
 		s := scratches.Get().(*scratch)
 		defer scratches.Put(s)
 		for q := chunk * per; q < min((chunk+1)*per, squares); q++ {
@@ -93,68 +107,80 @@ func (d *Device) copyTransposed(ctx context.Context, l *loop, axis int, move mov
 			c := l.from(start, start+1)
 			n := min(block, cols-col)
 			for r := range min(block, rows-row) {
-				move(s, n, c.at[0]+r*rowStride[0], l.inner(0), c.at[1]+r*rowStride[1], l.inner(1))
+				m.run(m, s, n, c.at[0]+r*rowStride[0], l.inner(0), c.at[1]+r*rowStride[1], l.inner(1))
 			}
 		}
-	})
+	}))
 }
 
-// moveFunc copies n elements from index from, from+fromStride, ... of one
-// operand to index to, to+toStride, ... of another.
-type moveFunc func(s *scratch, n, to, toStride, from, fromStride int)
+// move is how elements of one operand are copied to another: run copies n of
+// them from index from, from+fromStride, ... to index to, to+toStride, ...
+type move struct {
+	run     func(m *move, s *scratch, n, to, toStride, from, fromStride int)
+	out, in operand
+}
 
-// mover finds how to copy elements of x to out.
-func mover(out, x *operand) moveFunc {
+// The moves, made once.
+var (
+	moveU16     = moveInts[uint16, uint16]
+	moveU32     = moveInts[uint32, uint32]
+	moveU64     = moveInts[uint64, uint64]
+	moveI64I32  = moveInts[int32, int64]
+	moveI32I64  = moveInts[int64, int32]
+	moveFloat64 = moveReals[float64]
+	moveFloat32 = moveReals[float32]
+)
+
+// moveOf finds how to copy elements of x to out.
+func moveOf(out, x *operand) move {
+	m := move{run: moveFloat32, out: *out, in: *x}
 	switch {
 	case out.dtype == x.dtype && out.dtype.Size() == 2:
-		return moveInts(elems[uint16](out.bytes), elems[uint16](x.bytes))
+		m.run = moveU16
 	case out.dtype == x.dtype && out.dtype.Size() == 4:
-		return moveInts(elems[uint32](out.bytes), elems[uint32](x.bytes))
+		m.run = moveU32
 	case out.dtype == x.dtype:
-		return moveInts(elems[uint64](out.bytes), elems[uint64](x.bytes))
+		m.run = moveU64
 	case out.dtype == tensor.Int32:
-		return moveInts(elems[int32](out.bytes), elems[int64](x.bytes))
+		m.run = moveI64I32
 	case out.dtype == tensor.Int64:
-		return moveInts(elems[int64](out.bytes), elems[int32](x.bytes))
+		m.run = moveI32I64
 	case out.dtype == tensor.Float64, x.dtype == tensor.Float64, out.dtype.IsHalf() && x.dtype.IsInt():
-		return moveReals[float64](out, x)
+		m.run = moveFloat64
 	}
-	return moveReals[float32](out, x)
+	return m
 }
 
 type integer interface {
 	uint16 | uint32 | uint64 | int32 | int64
 }
 
-func moveInts[To, From integer](dst []To, src []From) moveFunc {
+func moveInts[To, From integer](m *move, _ *scratch, n, to, toStride, from, fromStride int) {
+	dst, src := elems[To](m.out.bytes), elems[From](m.in.bytes)
 	same, isSame := any(src).([]To)
-	return func(_ *scratch, n, to, toStride, from, fromStride int) {
-		switch {
-		case toStride == 1 && fromStride == 1 && isSame:
-			copy(dst[to:to+n], same[from:from+n])
-		case toStride == 1 && fromStride == 0:
-			repeat(dst[to:to+n], To(src[from]))
-		case toStride == 1:
-			dst := dst[to : to+n]
-			for i := range dst {
-				dst[i] = To(src[from+i*fromStride])
-			}
-		default:
-			for i := range n {
-				dst[to+i*toStride] = To(src[from+i*fromStride])
-			}
+	switch {
+	case toStride == 1 && fromStride == 1 && isSame:
+		copy(dst[to:to+n], same[from:from+n])
+	case toStride == 1 && fromStride == 0:
+		repeat(dst[to:to+n], To(src[from]))
+	case toStride == 1:
+		dst := dst[to : to+n]
+		for i := range dst {
+			dst[i] = To(src[from+i*fromStride])
+		}
+	default:
+		for i := range n {
+			dst[to+i*toStride] = To(src[from+i*fromStride])
 		}
 	}
 }
 
-func moveReals[F real](out, x *operand) moveFunc {
-	return func(s *scratch, n, to, toStride, from, fromStride int) {
-		for n > 0 {
-			k := min(n, tile)
-			v := widened(x, tileOf[F](s, 0), k, from, fromStride)
-			store(out.bytes, out.dtype, to, toStride, v)
-			n, to, from = n-k, to+k*toStride, from+k*fromStride
-		}
+func moveReals[F real](m *move, s *scratch, n, to, toStride, from, fromStride int) {
+	for n > 0 {
+		k := min(n, tile)
+		v := widened(&m.in, tileOf[F](s, 0), k, from, fromStride)
+		store(m.out.bytes, m.out.dtype, to, toStride, v)
+		n, to, from = n-k, to+k*toStride, from+k*fromStride
 	}
 }
 
@@ -170,45 +196,59 @@ func (d *Device) Fill(ctx context.Context, out *tensor.Tensor, value float64) er
 			return &tensor.ArgError{Op: "fill", Arg: "value", Got: strconv.FormatFloat(value, 'g', -1, 64), Want: "one that " + dt.String() + " holds", Kind: tensor.ErrValue}
 		}
 	}
-	l, err := newLoop(out)
-	if err != nil {
+	c := fillCalls.Get().(*fillCall)
+	defer fillCalls.Put(c)
+	if err := c.over(out); err != nil {
 		return err
 	}
-	b := l.operand[0].bytes
-	var set func(n, at, stride int)
 	switch out.DType() {
 	case tensor.Float32:
-		set = setter(elems[float32](b), float32(value))
+		c.set, c.bits = setU32, uint64(math.Float32bits(float32(value)))
 	case tensor.Float64:
-		set = setter(elems[float64](b), value)
+		c.set, c.bits = setU64, math.Float64bits(value)
 	case tensor.Float16:
-		set = setter(elems[uint16](b), tensor.Float16FromFloat64(value))
+		c.set, c.bits = setU16, uint64(tensor.Float16FromFloat64(value))
 	case tensor.BFloat16:
-		set = setter(elems[uint16](b), tensor.BFloat16FromFloat64(value))
+		c.set, c.bits = setU16, uint64(tensor.BFloat16FromFloat64(value))
 	case tensor.Int32:
-		set = setter(elems[int32](b), int32(value))
+		c.set, c.bits = setU32, uint64(int32(value))
 	default:
-		set = setter(elems[int64](b), int64(value))
+		c.set, c.bits = setU64, uint64(int64(value))
 	}
-	err = d.run(ctx, l.chunks(), func(chunk int) {
-		c := l.chunk(chunk)
-		for n, at := c.next(grain); n > 0; n, at = c.next(grain) {
-			set(n, at[0], l.inner(0))
-		}
-	})
+	err := d.run(ctx, c.chunks(), c)
+	*c = fillCall{}
 	out.Memory().Written()
 	return err
 }
 
-func setter[T any](dst []T, value T) func(n, at, stride int) {
-	return func(n, at, stride int) {
-		if stride == 1 {
-			repeat(dst[at:at+n], value)
-			return
-		}
-		for i := range n {
-			dst[at+i*stride] = value
-		}
+// fillCall is one call of Fill.
+type fillCall struct {
+	loop
+	set  func(b []byte, bits uint64, n, at, stride int)
+	bits uint64 // of the value
+}
+
+var (
+	fillCalls = sync.Pool{New: func() any { return new(fillCall) }}
+
+	setU16, setU32, setU64 = set[uint16], set[uint32], set[uint64]
+)
+
+func (c *fillCall) chunk(i int) {
+	cur := c.chunkAt(i)
+	for n, at := cur.next(grain); n > 0; n, at = cur.next(grain) {
+		c.set(c.operand[0].bytes, c.bits, n, at[0], c.inner(0))
+	}
+}
+
+func set[T uint16 | uint32 | uint64](b []byte, bits uint64, n, at, stride int) {
+	dst, value := elems[T](b), T(bits)
+	if stride == 1 {
+		repeat(dst[at:at+n], value)
+		return
+	}
+	for i := range n {
+		dst[at+i*stride] = value
 	}
 }
 

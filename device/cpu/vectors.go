@@ -60,23 +60,16 @@ func (k *vectorKernels) rowOp(f device.Binary) func(out, a, b *float32, n int) {
 	return nil
 }
 
-// binary32 is binary for float32.
-func binary32(f device.Binary) kernel[float32] {
-	rest := binary[float32](f)
-	run := vectorKernelsOf(active).rowOp(f)
-	if run == nil {
-		return rest
+// binaryRows is a function of two numbers that vectors compute.
+func binaryRows(c *constants, out []float32, in *[maxOperands - 1][]float32) {
+	a, b := in[0][:len(out)], in[1][:len(out)]
+	done := len(out) &^ 15 // a tile at most
+	if done > 0 {
+		c.map2(&out[0], &a[0], &b[0], done)
 	}
-	return func(out []float32, in *[maxOperands - 1][]float32) {
-		a, b := in[0][:len(out)], in[1][:len(out)]
-		done := len(out) &^ 15 // a tile at most
-		if done > 0 {
-			run(&out[0], &a[0], &b[0], done)
-		}
-		if done < len(out) {
-			in[0], in[1] = a[done:], b[done:]
-			rest(out[done:], in)
-		}
+	if done < len(out) {
+		in[0], in[1] = a[done:], b[done:]
+		c.rest(c, out[done:], in)
 	}
 }
 

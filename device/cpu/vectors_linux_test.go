@@ -31,7 +31,8 @@ func TestRowVectors(t *testing.T) {
 				device.Div:     func(a, b float32) float32 { return a / b },
 				device.Maximum: func(a, b float32) float32 { return max(a, b) },
 			} {
-				binary32(f)(y, &[maxOperands - 1][]float32{a, b})
+				k, c := binary32(f)
+				k(&c, y, &[maxOperands - 1][]float32{a, b})
 				for i := range want {
 					want[i] = op(a[i], b[i])
 				}
