@@ -206,9 +206,9 @@ func matMul[F real](ctx context.Context, d *Device, out, a, b, bias *tensor.Tens
 	}
 	c := calls.Get().(*productCall[F])
 	defer calls.Put(c)
-	*c = productCall[F]{ctx: ctx, gemms: gemms, tile: tile, out: out, a: a, b: b, bias: c.bias[:0]}
+	*c = productCall[F]{ctx: ctx, gemms: gemms, tile: tile, out: out, a: a, b: b, bias: c.bias}
 	err := c.multiply(d, bias)
-	*c = productCall[F]{bias: c.bias[:0]} // whose memory is used again
+	*c = productCall[F]{bias: c.bias[:0]} // memory for the next
 	return err
 }
 
