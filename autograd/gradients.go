@@ -3,6 +3,7 @@ package autograd
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -36,12 +37,15 @@ func (t *Tape) BackwardFrom(result *Var, seed *tensor.Tensor) (Gradients, error)
 		return Gradients{}, err
 	}
 	t.begins("backward", result)
-	var steps []step
+	var steps *[]step
 	t.Run(func(context.Context, device.Device) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if err := t.checkRoot(result, seed); err != nil {
 			return err
+		}
+		if t.steps == nil { // by another goroutine
+			return device.ErrReleased
 		}
 		steps, t.steps, t.backward = t.steps, nil, true
 		return nil
@@ -50,18 +54,21 @@ func (t *Tape) BackwardFrom(result *Var, seed *tensor.Tensor) (Gradients, error)
 		return Gradients{}, err
 	}
 	result.Keep()
-	p := pass{t: t, of: make(map[*Var]*tensor.Tensor), owned: make(map[*Var]bool)}
+	p := passes.Get().(*pass)
+	p.t = t
+	defer p.end()
 	if seed == nil {
 		seed = t.Full(result.DType(), 1, result.Shape()...)
 	} else {
 		t.Retain(seed) // the caller's
 	}
 	p.of[result] = seed
-	for i := len(steps) - 1; i >= 0 && t.Err() == nil; i-- {
-		p.step(&steps[i], i <= result.step)
-		steps[i] = step{}
+	for i := len(*steps) - 1; i >= 0 && t.Err() == nil; i-- {
+		p.step(&(*steps)[i], i <= result.step)
+		(*steps)[i] = step{}
 	}
-	out := Gradients{of: make(map[*tensor.Tensor]*tensor.Tensor)}
+	again(steps)
+	out := Gradients{of: make(map[*tensor.Tensor]*tensor.Tensor, len(p.of))}
 	t.begins("backward")
 	for v, g := range p.of {
 		if v.step < 0 && v.wants {
@@ -96,11 +103,28 @@ func (t *Tape) checkRoot(result *Var, seed *tensor.Tensor) error {
 	return nil
 }
 
-// pass is a backward under way.
+// pass is a backward under way. Its memory is used again by others.
 type pass struct {
 	t     *Tape
 	of    map[*Var]*tensor.Tensor // gradients so far; those of 16-bit Vars with several uses in float32
 	owned map[*Var]bool           // the gradient is the pass's own accumulator
+
+	want []bool           // of the operands of a step
+	sums []*tensor.Tensor // of them
+	seen map[tensor.Memory]bool
+}
+
+var passes = sync.Pool{New: func() any {
+	return &pass{of: map[*Var]*tensor.Tensor{}, owned: map[*Var]bool{}, seen: map[tensor.Memory]bool{}}
+}}
+
+func (p *pass) end() {
+	clear(p.of)
+	clear(p.owned)
+	clear(p.seen)
+	clear(p.sums)
+	p.t = nil
+	passes.Put(p)
 }
 
 // step runs one node backwards and frees what only it needed.
@@ -118,15 +142,15 @@ func (p *pass) step(st *step, below bool) {
 		}
 		delete(p.of, st.out)
 		g = p.rounded(st.out, g)
-		want := make([]bool, len(st.in))
-		for i, v := range st.in {
-			want[i] = v != nil && v.wants
+		p.want = p.want[:0]
+		for _, v := range st.in {
+			p.want = append(p.want, v != nil && v.wants)
 		}
-		grads := p.backward(st, g, want)
+		grads := p.backward(st, g, p.want)
 		if t.Err() != nil {
 			return
 		}
-		p.collect(st, grads, want, g)
+		p.collect(st, grads, p.want, g)
 	}
 	p.drop(st)
 }
@@ -136,12 +160,15 @@ func (p *pass) step(st *step, below bool) {
 func (p *pass) backward(st *step, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	var grads, sums []*tensor.Tensor
 	if n, ok := st.node.(Adder); ok {
-		sums = make([]*tensor.Tensor, len(st.in))
+		p.sums = p.sums[:0]
 		for i, v := range st.in {
+			var sum *tensor.Tensor
 			if want[i] && p.of[v] != nil && once(st.in, v) {
-				sums[i] = p.own(v)
+				sum = p.own(v)
 			}
+			p.sums = append(p.sums, sum)
 		}
+		sums = p.sums
 		if p.t.Err() != nil {
 			return nil
 		}
@@ -188,7 +215,9 @@ func (p *pass) own(v *Var) *tensor.Tensor {
 // gradient's memory counts: grad itself, a saved tensor and a tensor given twice may be shared.
 func (p *pass) collect(st *step, grads []*tensor.Tensor, want []bool, grad *tensor.Tensor) {
 	t := p.t
-	seen := map[tensor.Memory]bool{grad.Memory(): true}
+	seen := p.seen
+	clear(seen)
+	seen[grad.Memory()] = true
 	for _, s := range st.saved {
 		seen[s.Memory()] = true // drop frees it
 	}
@@ -265,7 +294,8 @@ func (p *pass) rounded(v *Var, g *tensor.Tensor) *tensor.Tensor {
 // drop frees what the node saved for itself and the result's value.
 func (p *pass) drop(st *step) {
 	t := p.t
-	freed := map[tensor.Memory]bool{}
+	freed := p.seen
+	clear(freed)
 	if st.out.value != nil {
 		freed[st.out.value.Memory()] = true
 	}

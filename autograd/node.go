@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"reflect"
+	"sync"
 	"unsafe"
 
 	"github.com/lamina-go/lamina/device"
@@ -15,6 +16,7 @@ type Node interface {
 	// the result, which it must not write to. Where want is false it gives nil.
 	// A gradient has its operand's shape; for a 16-bit operand its dtype may be
 	// float32. It may be grad itself, a saved tensor, or a view of one of them.
+	// The slice want is another's when it has returned.
 	// After a failure of s the result is ignored.
 	Backward(s *device.Stream, grad *tensor.Tensor, want []bool) []*tensor.Tensor
 }
@@ -26,7 +28,7 @@ type Adder interface {
 	// BackwardAdd is Backward where sums[i], if it is not nil, is the sum of the
 	// gradients that operand i has so far, of its shape and the wide type of its
 	// dtype. What is added to it in place is given as that sum itself; a
-	// gradient of its own is as good.
+	// gradient of its own is as good. The slice sums, too, is another's later.
 	BackwardAdd(s *device.Stream, grad *tensor.Tensor, want []bool, sums []*tensor.Tensor) []*tensor.Tensor
 }
 
@@ -43,17 +45,27 @@ func isNil(n Node) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// savedTensors finds the tensors in a node's fields, so that no node can
-// forget to say what it saved.
-func savedTensors(n Node) []*tensor.Tensor {
-	var s search
+// search finds the tensors in a node's fields, so that no node can forget to say
+// what it saved. It is used again for other nodes.
+type search struct {
+	saved    []*tensor.Tensor
+	seen     map[location]bool // pointers and maps, which may lead back
+	versions []uint64          // of the saved tensors
+}
+
+var searches = sync.Pool{New: func() any { return &search{seen: map[location]bool{}} }}
+
+// tensorsOf is valid until forget.
+func (s *search) tensorsOf(n Node) []*tensor.Tensor {
 	s.look(reflect.ValueOf(n))
 	return s.saved
 }
 
-type search struct {
-	saved []*tensor.Tensor
-	seen  map[location]bool // pointers and maps, which may lead back
+// forget makes it ready for another node.
+func (s *search) forget() {
+	clear(s.saved)
+	clear(s.seen)
+	s.saved, s.versions = s.saved[:0], s.versions[:0]
 }
 
 // location tells pointers apart: one to a struct and one to its first field are the same address.
@@ -80,9 +92,6 @@ func (s *search) look(v reflect.Value) {
 				s.add(x.value)
 			}
 			return
-		}
-		if s.seen == nil {
-			s.seen = map[location]bool{}
 		}
 		at := location{v.Type(), v.UnsafePointer()}
 		if s.seen[at] {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/lamina-go/lamina/device"
+	"github.com/lamina-go/lamina/internal/slab"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -62,10 +63,31 @@ type Tape struct {
 
 	mu       sync.Mutex // held for moments only, never while the stream is called
 	leaves   map[*tensor.Tensor]*Var
-	steps    []step
+	steps    *[]step
 	backward bool // Backward was called
 	op       string
 	operands []*Var
+
+	// What steps are made of.
+	vars     slab.Of[Var]
+	ins      slab.Of[*Var]
+	saved    slab.Of[*tensor.Tensor]
+	versions slab.Of[uint64]
+}
+
+// Tapes use the memory of those before them.
+var (
+	leafMaps  = sync.Pool{New: func() any { return map[*tensor.Tensor]*Var{} }}
+	stepLists = sync.Pool{New: func() any { return new([]step) }}
+)
+
+// again empties a list of steps for another tape.
+func again(steps *[]step) {
+	if steps != nil {
+		clear(*steps)
+		*steps = (*steps)[:0]
+		stepLists.Put(steps)
+	}
 }
 
 // step is one recorded operation.
@@ -84,7 +106,7 @@ const callDepth = 12
 // NewTape starts a step on dev. Cancelling ctx stops it within a kernel; a nil
 // ctx is context.Background(). Release must be called when the step is done.
 func NewTape(ctx context.Context, dev device.Device) *Tape {
-	t := &Tape{Stream: device.NewStream(ctx, dev), leaves: map[*tensor.Tensor]*Var{}}
+	t := &Tape{Stream: device.NewStream(ctx, dev), leaves: leafMaps.Get().(map[*tensor.Tensor]*Var), steps: stepLists.Get().(*[]step)}
 	t.dead.tape, t.dead.step = t, -1
 	t.OnFailure(t.explain)
 	return t
@@ -99,20 +121,21 @@ func (t *Tape) explain(err error) error {
 	var pcs [2 * callDepth]uintptr
 	n := runtime.Callers(3, pcs[:])
 	op, operands := t.current()
-	return &OpError{Op: op, Operands: describe(operands), Where: place(pcs[:n]), Err: err}
+	return &OpError{Op: op, Operands: operands, Where: place(pcs[:n]), Err: err}
 }
 
 // begins notes the operation that a failure from now on belongs to.
 func (t *Tape) begins(op string, operands ...*Var) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.op, t.operands = op, operands
+	t.op, t.operands = op, append(t.operands[:0], operands...)
 }
 
-func (t *Tape) current() (op string, operands []*Var) {
+// current is the operation and its operands, for an error message.
+func (t *Tape) current() (op, operands string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.op, t.operands
+	return t.op, describe(t.operands)
 }
 
 // Err is the first failure, or nil.
@@ -210,7 +233,8 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 			return device.ErrReleased
 		}
 		if v = t.leaves[x]; v == nil {
-			v = &Var{tape: t, value: x, step: -1, wants: wants}
+			v = t.vars.New()
+			v.tape, v.value, v.step, v.wants = t, x, -1, wants
 			t.leaves[x], fresh = v, true
 		} else if wants && !v.wants {
 			return &tensor.ArgError{Arg: "tensor", Got: "a constant of this tape", Want: "Watch before Const", Kind: tensor.ErrValue}
@@ -304,28 +328,30 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 	for _, v := range in {
 		wants = wants || v != nil && v.wants
 	}
-	v := &Var{tape: t, value: out, step: -1, wants: wants}
-	if !wants {
-		t.begins("")
-		return v
-	}
-	if isNil(n) {
+	if wants && isNil(n) {
 		return t.Fails(ErrNoBackward)
 	}
-	op, _ := t.current()
-	st := step{op: op, node: n, in: append([]*Var(nil), in...), out: v, saved: savedTensors(n)}
-	for _, s := range st.saved {
-		st.version = append(st.version, s.Memory().Version())
+	var pcs [callDepth]uintptr
+	if wants {
+		runtime.Callers(2, pcs[:])
 	}
-	runtime.Callers(2, st.pcs[:])
+	var v *Var
 	ok := t.Run(func(context.Context, device.Device) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
+		v = t.vars.New()
+		v.tape, v.value, v.step, v.wants = t, out, -1, wants
+		if !wants {
+			return nil
+		}
 		if t.backward {
 			return ErrBackwardTwice
 		}
-		v.step = len(t.steps)
-		t.steps = append(t.steps, st)
+		if t.steps == nil { // by another goroutine
+			return device.ErrReleased
+		}
+		v.step = len(*t.steps)
+		*t.steps = append(*t.steps, t.stepOf(n, in, v, &pcs))
 		return nil
 	})
 	t.begins("") // what fails outside an operation has no operation's name
@@ -333,6 +359,19 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 		return &t.dead
 	}
 	return v
+}
+
+func (t *Tape) stepOf(n Node, in []*Var, out *Var, pcs *[callDepth]uintptr) step {
+	st := step{op: t.op, node: n, in: t.ins.Copy(in), out: out, pcs: *pcs}
+	s := searches.Get().(*search)
+	defer searches.Put(s)
+	st.saved = t.saved.Copy(s.tensorsOf(n))
+	for _, x := range st.saved {
+		s.versions = append(s.versions, x.Memory().Version())
+	}
+	st.version = t.versions.Copy(s.versions)
+	s.forget()
+	return st
 }
 
 // Release frees what the step made. Tensors of the tape, and its gradients,
@@ -344,5 +383,10 @@ func (t *Tape) Release() {
 	t.Stream.Release()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	again(t.steps)
+	if t.leaves != nil {
+		clear(t.leaves)
+		leafMaps.Put(t.leaves)
+	}
 	t.steps, t.leaves, t.operands = nil, nil, nil
 }

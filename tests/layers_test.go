@@ -19,15 +19,16 @@ const module = "github.com/lamina-go/lamina"
 var layers = map[string][]string{
 	"tensor":              {"internal/memory"},
 	"internal/memory":     {},
+	"internal/slab":       {},
 	"internal/elementary": {},
 	"internal/asmgen":     {},
 	"random":              {"internal/elementary"},
 
-	"device":            {"tensor"},
+	"device":            {"tensor", "internal/slab"},
 	"device/cpu":        {"device", "tensor", "internal/elementary", "internal/memory"},
 	"device/devicetest": {"device", "tensor", "random"},
 
-	"autograd":           {"device", "tensor"},
+	"autograd":           {"device", "tensor", "internal/slab"},
 	"autograd/gradcheck": {"autograd", "device", "tensor", "random"},
 
 	"ops":              {"autograd", "device", "tensor", "random", "internal/elementary", "internal/memory"},
