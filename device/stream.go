@@ -26,6 +26,7 @@ type Stream struct {
 
 	busy     sync.Mutex
 	owned    map[tensor.Memory]int // references to memory of this stream
+	tensors  tensor.Arena
 	released bool
 	ending   atomic.Bool // Release came while another goroutine was inside
 
@@ -34,13 +35,16 @@ type Stream struct {
 	explain func(error) error // adds where a failure happened; see OnFailure
 }
 
+// ownedMaps are those of streams that were released.
+var ownedMaps = sync.Pool{New: func() any { return map[tensor.Memory]int{} }}
+
 // NewStream makes a stream; a nil ctx is context.Background(). Without a
 // device the stream has failed from the start.
 func NewStream(ctx context.Context, dev Device) *Stream {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	s := &Stream{dev: dev, ctx: ctx, owned: map[tensor.Memory]int{}}
+	s := &Stream{dev: dev, ctx: ctx, owned: ownedMaps.Get().(map[tensor.Memory]int)}
 	if dev == nil {
 		s.err = noDevice()
 	}
@@ -189,7 +193,7 @@ func (s *Stream) alloc(dtype tensor.DType, shape []int) *tensor.Tensor {
 		s.Fail(err)
 		return nil
 	}
-	t, err := tensor.New(m, dtype, shape...)
+	t, err := s.tensors.New(m, dtype, shape...)
 	if err != nil {
 		s.dev.Free(m)
 		s.Fail(err)
@@ -303,6 +307,8 @@ func (s *Stream) release() {
 	for m := range s.owned {
 		s.dev.Free(m)
 	}
+	clear(s.owned)
+	ownedMaps.Put(s.owned)
 	s.owned = nil
 }
 
@@ -376,9 +382,11 @@ func (s *Stream) Accumulate(acc, x *tensor.Tensor) bool {
 		if acc == nil {
 			return argError("accumulate", "acc", "nil", "a tensor", tensor.ErrMissing)
 		}
-		x, err := x.Expand(acc.Shape()...)
-		if err != nil {
-			return err
+		if x == nil || !x.Shape().Equal(acc.Shape()) {
+			var err error
+			if x, err = s.tensors.Expand(x, acc.Shape()...); err != nil {
+				return err
+			}
 		}
 		return dev.Binary(ctx, Add, acc, acc, x)
 	})
@@ -402,7 +410,50 @@ func (s *Stream) Expand(t *tensor.Tensor, shape ...int) *tensor.Tensor {
 	if t != nil && s.Err() == nil && t.Shape().Equal(shape) {
 		return t
 	}
-	return s.View(func() (*tensor.Tensor, error) { return t.Expand(shape...) })
+	if !s.enter() {
+		return nil
+	}
+	defer s.leave()
+	return s.kept(s.tensors.Expand(t, shape...))
+}
+
+// Reshape is the elements of t, in row-major order, under another shape; one
+// size may be -1. It is t itself where it has the shape, a copy where the
+// strides allow no view.
+func (s *Stream) Reshape(t *tensor.Tensor, shape ...int) *tensor.Tensor {
+	if t != nil && s.Err() == nil && t.Shape().Equal(shape) {
+		return t
+	}
+	view := func(t *tensor.Tensor) (*tensor.Tensor, error) {
+		if !s.enter() {
+			return nil, s.Err()
+		}
+		defer s.leave()
+		return s.tensors.Reshape(t, shape...)
+	}
+	v, err := view(t)
+	if err != nil && s.Err() == nil && !t.IsContiguous() {
+		v, err = view(s.Copy(t.DType(), t))
+	}
+	return s.kept(v, err)
+}
+
+// Transpose is t.Transpose with the failure kept.
+func (s *Stream) Transpose(t *tensor.Tensor, axis0, axis1 int) *tensor.Tensor {
+	if !s.enter() {
+		return nil
+	}
+	defer s.leave()
+	return s.kept(s.tensors.Transpose(t, axis0, axis1))
+}
+
+// kept is a tensor, or nil and the failure kept.
+func (s *Stream) kept(t *tensor.Tensor, err error) *tensor.Tensor {
+	if err != nil {
+		s.Fail(err)
+		return nil
+	}
+	return t
 }
 
 // View runs a view function and keeps its failure.
@@ -414,12 +465,7 @@ func (s *Stream) View(view func() (*tensor.Tensor, error)) *tensor.Tensor {
 		s.missing("view", "function")
 		return nil
 	}
-	v, err := view()
-	if err != nil {
-		s.Fail(err)
-		return nil
-	}
-	return v
+	return s.kept(view())
 }
 
 // Where is a where cond is not 0, else b, all broadcast.
@@ -447,7 +493,8 @@ func (s *Stream) Reduce(f Reduction, dtype tensor.DType, x *tensor.Tensor, axes 
 		s.Fail(err)
 		return nil
 	}
-	shape := append(tensor.Shape{}, x.Shape()...)
+	var sizes [tensor.MaxRank]int
+	shape := append(tensor.Shape(sizes[:0]), x.Shape()...)
 	for _, a := range folded {
 		shape[a] = 1
 	}
@@ -459,7 +506,8 @@ func (s *Stream) ReduceTo(dtype tensor.DType, x *tensor.Tensor, shape tensor.Sha
 	if s.Err() != nil {
 		return nil
 	}
-	kept := make(tensor.Shape, x.Rank())
+	var sizes [tensor.MaxRank]int
+	kept := tensor.Shape(sizes[:x.Rank()])
 	for i := range kept {
 		kept[i] = 1
 		if j := i - (x.Rank() - len(shape)); j >= 0 {
@@ -472,7 +520,7 @@ func (s *Stream) ReduceTo(dtype tensor.DType, x *tensor.Tensor, shape tensor.Sha
 	} else {
 		out = s.compute(dtype, kept, func(out *tensor.Tensor) error { return s.dev.Reduce(s.ctx, Sum, out, x) })
 	}
-	return s.View(func() (*tensor.Tensor, error) { return out.Reshape(shape...) })
+	return s.Reshape(out, shape...)
 }
 
 // MatMul is a (...,M,K) times b (...,K,N) as dtype; leading axes are broadcast.
@@ -494,11 +542,12 @@ func (s *Stream) MatMul(dtype tensor.DType, a, b *tensor.Tensor) *tensor.Tensor 
 		s.Fail(err)
 		return nil
 	}
-	n := len(batch)
-	batch = batch[:n:n]
-	a = s.Expand(a, append(batch, a.Dim(-2), a.Dim(-1))...)
-	b = s.Expand(b, append(batch, b.Dim(-2), b.Dim(-1))...)
-	return s.compute(dtype, append(batch, a.Dim(-2), b.Dim(-1)), func(out *tensor.Tensor) error { return s.dev.MatMul(s.ctx, out, a, b) })
+	var sizes [tensor.MaxRank]int
+	shape := append(sizes[:0], batch...)
+	a = s.Expand(a, append(shape, a.Dim(-2), a.Dim(-1))...)
+	b = s.Expand(b, append(shape, b.Dim(-2), b.Dim(-1))...)
+	shape = append(shape, a.Dim(-2), b.Dim(-1))
+	return s.compute(dtype, shape, func(out *tensor.Tensor) error { return s.dev.MatMul(s.ctx, out, a, b) })
 }
 
 // Gather is rows ids (n) of table (V,D), in table's dtype.

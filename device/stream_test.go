@@ -111,6 +111,9 @@ func every(s *device.Stream, x *tensor.Tensor, ids *tensor.Tensor) map[string]*t
 		"UnaryGrad":  s.UnaryGrad(neg, d, x, x),
 		"Binary":     s.Binary(device.Add, d, x, x),
 		"Expand":     s.Expand(x, 2, 2, 2),
+		"Reshape":    s.Reshape(x, -1),
+		"Reshaped":   s.Reshape(s.Transpose(x, 0, 1), 4), // no view
+		"Transpose":  s.Transpose(x, 0, 1),
 		"View":       s.View(func() (*tensor.Tensor, error) { return x.Transpose(0, 1) }),
 		"Where":      s.Where(d, ids, x, x),
 		"Reduce":     s.Reduce(device.Sum, d, x, 0),
@@ -153,7 +156,7 @@ func TestStreamComputes(t *testing.T) {
 	}
 	for name, want := range map[string][]float64{
 		"Upload": {1, 2, 3, 4}, "Copy": {1, 2, 3, 4}, "Unary": {-1, -2, -3, -4}, "UnaryGrad": {-1, -2, -3, -4},
-		"Binary": {2, 4, 6, 8}, "View": {1, 3, 2, 4}, "Expand": {1, 2, 3, 4, 1, 2, 3, 4}, "Where": {1, 2, 3, 4}, "Reduce": {4, 6}, "ReduceTo": {4, 6},
+		"Binary": {2, 4, 6, 8}, "View": {1, 3, 2, 4}, "Expand": {1, 2, 3, 4, 1, 2, 3, 4}, "Reshape": {1, 2, 3, 4}, "Reshaped": {1, 3, 2, 4}, "Transpose": {1, 3, 2, 4}, "Where": {1, 2, 3, 4}, "Reduce": {4, 6}, "ReduceTo": {4, 6},
 		"MatMul": {7, 10, 15, 22}, "Gather": {3, 4, 1, 2}, "ScatterAdd": {3, 4, 1, 2, 0, 0},
 	} {
 		if got := values(t, s, out[name]); !slices.Equal(got, want) {
@@ -290,6 +293,8 @@ func TestStreamNilArguments(t *testing.T) {
 		"Where cond":   func(s *device.Stream) { s.Where(d, nil, x, x) },
 		"Where b":      func(s *device.Stream) { s.Where(d, ids, x, nil) },
 		"Expand":       func(s *device.Stream) { s.Expand(nil, 2) },
+		"Reshape":      func(s *device.Stream) { s.Reshape(nil, 2) },
+		"Transpose":    func(s *device.Stream) { s.Transpose(nil, 0, 1) },
 		"View":         func(s *device.Stream) { s.View(nil) },
 		"Run":          func(s *device.Stream) { s.Run(nil) },
 		"Reduce":       func(s *device.Stream) { s.Reduce(device.Sum, d, nil) },

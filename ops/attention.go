@@ -99,7 +99,7 @@ func fusedAttention(t *autograd.Tape, q, k, v *autograd.Var, o AttentionOptions,
 // of a token can be joined without a copy.
 func headsFirst(s *device.Stream, d tensor.DType, shape tensor.Shape) *tensor.Tensor {
 	x := s.Empty(d, shape[0], shape[2], shape[1], shape[3])
-	return s.View(func() (*tensor.Tensor, error) { return x.Transpose(1, 2) })
+	return s.Transpose(x, 1, 2)
 }
 
 type flashAttention struct {
@@ -210,7 +210,7 @@ func (n *attention) heads(s *device.Stream, x *tensor.Tensor) *tensor.Tensor {
 	sh := x.Shape()
 	wide := s.View(func() (*tensor.Tensor, error) { return x.Unsqueeze(2) })
 	wide = s.Expand(wide, sh[0], sh[1], n.group, sh[2], sh[3])
-	return reshape(s, wide, tensor.Shape{sh[0], sh[1] * n.group, sh[2], sh[3]})
+	return s.Reshape(wide, sh[0], sh[1]*n.group, sh[2], sh[3])
 }
 
 // fold sums the gradient of repeated heads: (B,H,S,W) to the shape of like.
@@ -219,7 +219,7 @@ func (n *attention) fold(s *device.Stream, g, like *tensor.Tensor) *tensor.Tenso
 		return nil
 	}
 	sh := like.Shape()
-	grouped := s.View(func() (*tensor.Tensor, error) { return g.Reshape(sh[0], sh[1], n.group, sh[2], sh[3]) })
+	grouped := s.Reshape(g, sh[0], sh[1], n.group, sh[2], sh[3])
 	sum := s.Reduce(device.Sum, like.DType(), grouped, 2)
 	return s.View(func() (*tensor.Tensor, error) { return sum.Squeeze(2) })
 }

@@ -21,10 +21,10 @@ func Embedding(table, ids *autograd.Var) *autograd.Var {
 	if w.Dim(0) == 0 && ids.Tensor().Len() > 0 {
 		return fail(t, "embedding", "ids", ids.Shape().String(), "none for an empty table", tensor.ErrIndex)
 	}
-	flat := reshape(t.Stream, ids.Tensor(), tensor.Shape{ids.Tensor().Len()})
+	flat := t.Reshape(ids.Tensor(), ids.Tensor().Len())
 	y := t.Gather(w, flat)
 	shape := append(append(tensor.Shape{}, ids.Shape()...), w.Dim(1))
-	out := t.View(func() (*tensor.Tensor, error) { return y.Reshape(shape...) })
+	out := t.Reshape(y, shape...)
 	return t.Record(out, &embedding{ids: flat, rows: w.Dim(0), width: w.Dim(1), dtype: w.DType()}, table, ids)
 }
 
@@ -35,6 +35,6 @@ type embedding struct {
 }
 
 func (n *embedding) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	flat := reshape(s, g, tensor.Shape{n.ids.Len(), n.width})
+	flat := s.Reshape(g, n.ids.Len(), n.width)
 	return []*tensor.Tensor{s.ScatterAdd(n.dtype, n.rows, n.ids, flat), nil}
 }

@@ -85,7 +85,7 @@ func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int
 		var shifted *tensor.Tensor
 		shifted, n.top, n.sum = sumExp(t.Stream, n.x, []int{1}, math.Inf(1))
 		t.Free(shifted)
-		flat := reshape(t.Stream, n.x, tensor.Shape{x.Len(), 1})
+		flat := t.Reshape(n.x, x.Len(), 1)
 		picked := c.keep(t.Gather(flat, n.at))
 		log := c.keep(t.Unary(device.Unary{Func: device.Log}, wide, n.sum))
 		losses = c.keep(t.Binary(device.Sub, wide, log, c.keep(t.Binary(device.Sub, wide, picked, n.top))))
@@ -109,7 +109,7 @@ func CrossEntropy(logits, targets *autograd.Var, reduction Reduction, ignore int
 // joined is the loss of the losses (N,1), which it takes.
 func joined(t *autograd.Tape, losses *tensor.Tensor, reduction Reduction, counted int, targets tensor.Shape) *tensor.Tensor {
 	if reduction == PerTarget {
-		return t.View(func() (*tensor.Tensor, error) { return losses.Reshape(targets...) })
+		return t.Reshape(losses, targets...)
 	}
 	sum := t.Reduce(device.Sum, losses.DType(), losses)
 	t.Free(losses)
@@ -159,7 +159,7 @@ type wholeCrossEntropy struct {
 func (n *wholeCrossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	x := n.args.X
 	if kept := (tensor.Shape{x.Dim(0), 1}); n.per {
-		g = reshape(s, g, kept)
+		g = s.Reshape(g, kept...)
 	} else {
 		g = s.Expand(g, kept...)
 	}
@@ -167,7 +167,7 @@ func (n *wholeCrossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []
 	s.Run(func(ctx context.Context, dev device.Device) error {
 		return dev.(device.Softmax).CrossEntropyBackward(ctx, &n.args, n.stats, g, n.scale, dx)
 	})
-	return []*tensor.Tensor{nil, s.View(func() (*tensor.Tensor, error) { return dx.Reshape(n.shape...) })}
+	return []*tensor.Tensor{nil, s.Reshape(dx, n.shape...)}
 }
 
 func without(ts []*tensor.Tensor, x *tensor.Tensor) []*tensor.Tensor {
@@ -181,7 +181,7 @@ func without(ts []*tensor.Tensor, x *tensor.Tensor) []*tensor.Tensor {
 }
 
 func scalar(t *autograd.Tape, x *tensor.Tensor) *tensor.Tensor {
-	return t.View(func() (*tensor.Tensor, error) { return x.Reshape() })
+	return t.Reshape(x)
 }
 
 func uploadFloats(t *autograd.Tape, d tensor.DType, x []float64, shape ...int) *tensor.Tensor {
@@ -223,7 +223,7 @@ func (n *crossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool)
 		return []*tensor.Tensor{nil, s.Empty(n.dtype, n.shape...)}
 	}
 	if n.per {
-		g = reshape(s, g, tensor.Shape{n.x.Dim(0), 1})
+		g = s.Reshape(g, n.x.Dim(0), 1)
 	}
 	zero := c.keep(s.Full(wide, 0))
 	factor := c.keep(s.Binary(device.Mul, wide, n.weight, g)) // (n,1)
@@ -231,9 +231,9 @@ func (n *crossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool)
 	e := c.keep(s.Unary(device.Unary{Func: device.Exp}, wide, c.keep(s.Binary(device.Sub, wide, n.x, n.top))))
 	dx := c.keep(s.Binary(device.Mul, wide, e, c.keep(s.Binary(device.Div, wide, factor, n.sum))))
 	dx = c.keep(s.Where(wide, n.ignored, zero, dx)) // an ignored row may hold anything
-	flat := s.View(func() (*tensor.Tensor, error) { return dx.Reshape(dx.Len(), 1) })
+	flat := s.Reshape(dx, dx.Len(), 1)
 	minus := c.keep(s.Unary(device.Unary{Func: device.Neg}, wide, factor))
 	s.Run(func(ctx context.Context, dev device.Device) error { return dev.ScatterAdd(ctx, flat, n.at, minus) })
 	out := s.Copy(n.dtype, dx)
-	return []*tensor.Tensor{nil, s.View(func() (*tensor.Tensor, error) { return out.Reshape(n.shape...) })}
+	return []*tensor.Tensor{nil, s.Reshape(out, n.shape...)}
 }

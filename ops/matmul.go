@@ -51,7 +51,7 @@ func (n *matMul) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*te
 }
 
 func transposed(s *device.Stream, t *tensor.Tensor) *tensor.Tensor {
-	return s.View(func() (*tensor.Tensor, error) { return t.Transpose(-1, -2) })
+	return s.Transpose(t, -1, -2)
 }
 
 // matMulTo is a product summed to the shape of like, whose leading axes may have been broadcast.
@@ -105,7 +105,7 @@ func Linear(x, weight, bias *autograd.Var) *autograd.Var {
 	rows := rows(t.Stream, in)
 	y := linearForward(t.Stream, d, rows, transposed(t.Stream, w), bias.Tensor())
 	shape := append(append(tensor.Shape{}, in.Shape()[:in.Rank()-1]...), w.Dim(0))
-	out := t.View(func() (*tensor.Tensor, error) { return y.Reshape(shape...) })
+	out := t.Reshape(y, shape...)
 	n := &linear{rows: rows, w: w, in: in.Shape()}
 	if bias != nil {
 		n.bias = bias.Shape()
@@ -139,7 +139,7 @@ func rows(s *device.Stream, x *tensor.Tensor) *tensor.Tensor {
 		return nil
 	}
 	n := x.Shape()[:x.Rank()-1].Len()
-	return reshape(s, x, tensor.Shape{n, x.Dim(-1)})
+	return s.Reshape(x, n, x.Dim(-1))
 }
 
 type linear struct {
@@ -152,7 +152,7 @@ func (n *linear) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*te
 	out := make([]*tensor.Tensor, 3)
 	if want[0] {
 		dx := s.MatMul(n.w.DType(), gr, n.w)
-		out[0] = s.View(func() (*tensor.Tensor, error) { return dx.Reshape(n.in...) })
+		out[0] = s.Reshape(dx, n.in...)
 	}
 	if want[1] {
 		out[1] = s.MatMul(n.w.DType(), transposed(s, gr), n.rows)

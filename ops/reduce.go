@@ -110,7 +110,7 @@ func reduce(op string, x *autograd.Var, over Axes, run func(t *autograd.Tape, ax
 		return fail(t, op, "x", x.Shape().String(), "at least one element to fold", tensor.ErrShape)
 	}
 	out, n := run(t, axes, kept)
-	out = t.View(func() (*tensor.Tensor, error) { return out.Reshape(shape...) })
+	out = t.Reshape(out, shape...)
 	return t.Record(out, n, x)
 }
 
@@ -133,7 +133,7 @@ func withKept(s *device.Stream, g *tensor.Tensor, kept tensor.Shape) *tensor.Ten
 	if s.Err() != nil {
 		return nil
 	}
-	return reshape(s, g, kept)
+	return s.Reshape(g, kept...)
 }
 
 type extreme struct {

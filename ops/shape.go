@@ -36,29 +36,13 @@ func Reshape(x *autograd.Var, shape ...int) *autograd.Var {
 	if !ok {
 		return t.Dead()
 	}
-	to, err := tensor.ResolveShape(x.Tensor().Len(), shape)
-	if err != nil {
-		return t.Fails(err)
-	}
-	return t.Record(reshape(t.Stream, x.Tensor(), to), &reshaped{from: x.Shape()}, x)
-}
-
-// reshape is a view where the strides allow it, else a copy.
-func reshape(s *device.Stream, x *tensor.Tensor, shape tensor.Shape) *tensor.Tensor {
-	if x != nil && x.Shape().Equal(shape) {
-		return x
-	}
-	if v, err := x.Reshape(shape...); err == nil {
-		return v
-	}
-	c := s.Copy(x.DType(), x)
-	return s.View(func() (*tensor.Tensor, error) { return c.Reshape(shape...) })
+	return t.Record(t.Reshape(x.Tensor(), shape...), &reshaped{from: x.Shape()}, x)
 }
 
 type reshaped struct{ from tensor.Shape }
 
 func (n *reshaped) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	return []*tensor.Tensor{reshape(s, g, n.from)}
+	return []*tensor.Tensor{s.Reshape(g, n.from...)}
 }
 
 // view records a view of x whose gradient is the view back of its own gradient.
@@ -98,8 +82,17 @@ func Permute(x *autograd.Var, axes ...int) *autograd.Var {
 
 // Transpose exchanges two axes.
 func Transpose(x *autograd.Var, axis0, axis1 int) *autograd.Var {
-	swap := func(t *tensor.Tensor) (*tensor.Tensor, error) { return t.Transpose(axis0, axis1) }
-	return view("transpose", x, swap, swap)
+	t, ok := autograd.Begin("transpose", x)
+	if !ok {
+		return t.Dead()
+	}
+	return t.Record(t.Transpose(x.Tensor(), axis0, axis1), &exchanged{axis0, axis1}, x)
+}
+
+type exchanged struct{ axis0, axis1 int }
+
+func (n *exchanged) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
+	return []*tensor.Tensor{s.Transpose(g, n.axis0, n.axis1)}
 }
 
 // Squeeze drops an axis of size 1.

@@ -45,7 +45,9 @@ func fusedSoftmax(t *autograd.Tape, x *autograd.Var, axis int, log bool) *autogr
 		return nil
 	}
 	n := &wholeSoftmax{axis: axis, log: log}
-	n.x = n.last(t.Stream, x.Tensor())
+	if n.x = n.last(t.Stream, x.Tensor()); t.Err() != nil {
+		return t.Dead()
+	}
 	pair := append(tensor.Shape{}, n.x.Shape()...)
 	pair[len(pair)-1] = 2
 	y := t.Empty(x.DType(), x.Shape()...)
@@ -73,7 +75,7 @@ func (n *wholeSoftmax) last(s *device.Stream, x *tensor.Tensor) *tensor.Tensor {
 	if n.axis == x.Rank()-1 {
 		return x
 	}
-	return s.View(func() (*tensor.Tensor, error) { return x.Transpose(n.axis, -1) })
+	return s.Transpose(x, n.axis, -1)
 }
 
 func (n *wholeSoftmax) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {

@@ -21,12 +21,7 @@ type Tensor struct {
 // New is a row-major tensor at the start of mem. Errors: an invalid dtype, a
 // bad shape, no memory, or memory that is too small.
 func New(mem Memory, dtype DType, shape ...int) (*Tensor, error) {
-	t := &Tensor{rank: min(len(shape), MaxRank)}
-	rowMajor(shape[:t.rank], &t.strides)
-	if err := t.lay(mem, dtype, shape, 0); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return (*Arena)(nil).New(mem, dtype, shape...)
 }
 
 func rowMajor(shape []int, strides *[MaxRank]int) {

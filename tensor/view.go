@@ -6,10 +6,7 @@ import (
 )
 
 // view copies the description; the caller changes the copy before it returns it.
-func (t *Tensor) view() *Tensor {
-	v := *t
-	return &v
-}
+func (t *Tensor) view() *Tensor { return (*Arena)(nil).view(t) }
 
 func missing(op string) error {
 	return &ArgError{Op: op, Arg: "tensor", Got: "nil", Want: "a tensor", Kind: ErrMissing}
@@ -57,7 +54,10 @@ func resolve(n int, shape []int) (out [MaxRank]int, err error) {
 // Reshape is the same elements, in row-major order, under another shape; one
 // size may be -1. It fails with ErrShape where the strides do not allow a view
 // (then copy first; ops.Reshape does) or where the sizes differ.
-func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
+func (t *Tensor) Reshape(shape ...int) (*Tensor, error) { return (*Arena)(nil).Reshape(t, shape...) }
+
+// Reshape is [Tensor.Reshape] in the arena.
+func (a *Arena) Reshape(t *Tensor, shape ...int) (*Tensor, error) {
 	if t == nil {
 		return nil, missing("reshape")
 	}
@@ -65,7 +65,7 @@ func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := t.view()
+	v := a.view(t)
 	v.rank, v.shape, v.strides = len(shape), all, [MaxRank]int{}
 	to := v.Shape()
 	if t.length == 0 || t.IsContiguous() {
@@ -125,20 +125,25 @@ func (t *Tensor) Permute(axes ...int) (*Tensor, error) {
 
 // Transpose exchanges two axes.
 func (t *Tensor) Transpose(axis0, axis1 int) (*Tensor, error) {
+	return (*Arena)(nil).Transpose(t, axis0, axis1)
+}
+
+// Transpose is [Tensor.Transpose] in the arena.
+func (a *Arena) Transpose(t *Tensor, axis0, axis1 int) (*Tensor, error) {
 	if t == nil {
 		return nil, missing("transpose")
 	}
-	a, err := t.Shape().Axis(axis0)
+	i, err := t.Shape().Axis(axis0)
 	if err != nil {
 		return nil, err
 	}
-	b, err := t.Shape().Axis(axis1)
+	j, err := t.Shape().Axis(axis1)
 	if err != nil {
 		return nil, err
 	}
-	v := t.view()
-	v.shape[a], v.shape[b] = t.shape[b], t.shape[a]
-	v.strides[a], v.strides[b] = t.strides[b], t.strides[a]
+	v := a.view(t)
+	v.shape[i], v.shape[j] = t.shape[j], t.shape[i]
+	v.strides[i], v.strides[j] = t.strides[j], t.strides[i]
 	return v, nil
 }
 
@@ -232,7 +237,10 @@ func (t *Tensor) Unsqueeze(axis int) (*Tensor, error) {
 
 // Expand repeats axes of size 1, and adds axes in front, without copying: their
 // stride is 0. A size other than 1 cannot change (ErrShape).
-func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
+func (t *Tensor) Expand(shape ...int) (*Tensor, error) { return (*Arena)(nil).Expand(t, shape...) }
+
+// Expand is [Tensor.Expand] in the arena.
+func (a *Arena) Expand(t *Tensor, shape ...int) (*Tensor, error) {
 	if t == nil {
 		return nil, missing("expand")
 	}
@@ -241,7 +249,7 @@ func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
 	}
 	extra := len(shape) - t.rank
 	ok := extra >= 0
-	v := t.view()
+	v := a.view(t)
 	v.rank, v.strides = len(shape), [MaxRank]int{}
 	copy(v.shape[:], shape)
 	for i := 0; ok && i < t.rank; i++ {

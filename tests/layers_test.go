@@ -17,7 +17,7 @@ const module = "github.com/lamina-go/lamina"
 // layers says what each package may import of this module: itself a picture of
 // the design. A name that ends in /... is everything below a folder.
 var layers = map[string][]string{
-	"tensor":              {"internal/memory"},
+	"tensor":              {"internal/memory", "internal/slab"},
 	"internal/memory":     {},
 	"internal/slab":       {},
 	"internal/elementary": {},

@@ -157,7 +157,7 @@ func (n *node) BackwardAdd(s *device.Stream, g *tensor.Tensor, want []bool, sums
 		if g == nil || g.Shape().Equal(shape) {
 			return g
 		}
-		return s.View(func() (*tensor.Tensor, error) { return g.Reshape(shape...) })
+		return s.Reshape(g, shape...)
 	}
 	grads[blocks+1] = shaped(grads[blocks+1], n.weightShape)
 	grads[blocks+2] = shaped(grads[blocks+2], n.gammaShape)
