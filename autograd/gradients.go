@@ -65,6 +65,7 @@ func (t *Tape) BackwardFrom(result *Var, seed *tensor.Tensor) (Gradients, error)
 	p.of[result] = seed
 	for i := len(*steps) - 1; i >= 0 && t.Err() == nil; i-- {
 		p.step(&(*steps)[i], i <= result.step)
+		done((*steps)[i].node)
 		(*steps)[i] = step{}
 	}
 	again(steps)

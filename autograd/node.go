@@ -32,6 +32,20 @@ type Adder interface {
 	BackwardAdd(s *device.Stream, grad *tensor.Tensor, want []bool, sums []*tensor.Tensor) []*tensor.Tensor
 }
 
+// Reusable is a Node whose memory can serve others: Done is called once, when
+// the tape needs it no more, which is at once where no gradient is wanted. Whoever
+// records one must not use it afterwards.
+type Reusable interface {
+	Node
+	Done()
+}
+
+func done(n Node) {
+	if r, ok := n.(Reusable); ok && !isNil(n) {
+		r.Done()
+	}
+}
+
 var (
 	tensorType = reflect.TypeFor[*tensor.Tensor]()
 	varType    = reflect.TypeFor[*Var]()

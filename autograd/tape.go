@@ -62,28 +62,34 @@ type Tape struct {
 	dead Var // what operations return after a failure
 
 	mu       sync.Mutex // held for moments only, never while the stream is called
-	leaves   map[*tensor.Tensor]*Var
+	memory   *memory    // nil after Release
 	steps    *[]step
 	backward bool // Backward was called
 	op       string
 	operands []*Var
+}
 
-	// What steps are made of.
+// memory is what a tape is made of, and leaves to those after it: what of the
+// slabs was taken is never used again.
+type memory struct {
+	leaves   map[*tensor.Tensor]*Var
 	vars     slab.Of[Var]
 	ins      slab.Of[*Var]
 	saved    slab.Of[*tensor.Tensor]
 	versions slab.Of[uint64]
 }
 
-// Tapes use the memory of those before them.
 var (
-	leafMaps  = sync.Pool{New: func() any { return map[*tensor.Tensor]*Var{} }}
+	memories  = sync.Pool{New: func() any { return &memory{leaves: map[*tensor.Tensor]*Var{}} }}
 	stepLists = sync.Pool{New: func() any { return new([]step) }}
 )
 
 // again empties a list of steps for another tape.
 func again(steps *[]step) {
 	if steps != nil {
+		for _, st := range *steps {
+			done(st.node)
+		}
 		clear(*steps)
 		*steps = (*steps)[:0]
 		stepLists.Put(steps)
@@ -106,7 +112,7 @@ const callDepth = 12
 // NewTape starts a step on dev. Cancelling ctx stops it within a kernel; a nil
 // ctx is context.Background(). Release must be called when the step is done.
 func NewTape(ctx context.Context, dev device.Device) *Tape {
-	t := &Tape{Stream: device.NewStream(ctx, dev), leaves: leafMaps.Get().(map[*tensor.Tensor]*Var), steps: stepLists.Get().(*[]step)}
+	t := &Tape{Stream: device.NewStream(ctx, dev), memory: memories.Get().(*memory), steps: stepLists.Get().(*[]step)}
 	t.dead.tape, t.dead.step = t, -1
 	t.OnFailure(t.explain)
 	return t
@@ -229,13 +235,13 @@ func (t *Tape) leaf(x *tensor.Tensor, wants bool) *Var {
 	t.Run(func(context.Context, device.Device) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.leaves == nil {
+		if t.memory == nil {
 			return device.ErrReleased
 		}
-		if v = t.leaves[x]; v == nil {
-			v = t.vars.New()
+		if v = t.memory.leaves[x]; v == nil {
+			v = t.memory.vars.New()
 			v.tape, v.value, v.step, v.wants = t, x, -1, wants
-			t.leaves[x], fresh = v, true
+			t.memory.leaves[x], fresh = v, true
 		} else if wants && !v.wants {
 			return &tensor.ArgError{Arg: "tensor", Got: "a constant of this tape", Want: "Watch before Const", Kind: tensor.ErrValue}
 		}
@@ -339,16 +345,16 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 	ok := t.Run(func(context.Context, device.Device) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		v = t.vars.New()
+		if t.memory == nil { // by another goroutine
+			return device.ErrReleased
+		}
+		v = t.memory.vars.New()
 		v.tape, v.value, v.step, v.wants = t, out, -1, wants
 		if !wants {
 			return nil
 		}
 		if t.backward {
 			return ErrBackwardTwice
-		}
-		if t.steps == nil { // by another goroutine
-			return device.ErrReleased
 		}
 		v.step = len(*t.steps)
 		*t.steps = append(*t.steps, t.stepOf(n, in, v, &pcs))
@@ -358,18 +364,22 @@ func (t *Tape) Record(out *tensor.Tensor, n Node, in ...*Var) *Var {
 	if !ok {
 		return &t.dead
 	}
+	if !wants {
+		done(n)
+	}
 	return v
 }
 
 func (t *Tape) stepOf(n Node, in []*Var, out *Var, pcs *[callDepth]uintptr) step {
-	st := step{op: t.op, node: n, in: t.ins.Copy(in), out: out, pcs: *pcs}
+	m := t.memory
+	st := step{op: t.op, node: n, in: m.ins.Copy(in), out: out, pcs: *pcs}
 	s := searches.Get().(*search)
 	defer searches.Put(s)
-	st.saved = t.saved.Copy(s.tensorsOf(n))
+	st.saved = m.saved.Copy(s.tensorsOf(n))
 	for _, x := range st.saved {
 		s.versions = append(s.versions, x.Memory().Version())
 	}
-	st.version = t.versions.Copy(s.versions)
+	st.version = m.versions.Copy(s.versions)
 	s.forget()
 	return st
 }
@@ -384,9 +394,9 @@ func (t *Tape) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	again(t.steps)
-	if t.leaves != nil {
-		clear(t.leaves)
-		leafMaps.Put(t.leaves)
+	if t.memory != nil {
+		clear(t.memory.leaves)
+		memories.Put(t.memory)
 	}
-	t.steps, t.leaves, t.operands = nil, nil, nil
+	t.steps, t.memory, t.operands = nil, nil, nil
 }

@@ -44,7 +44,8 @@ func checkNormInputs(op string, dev tensor.Device, a *NormArgs, mean, rstd *tens
 			}
 		}
 	}
-	kept := append(append(tensor.Shape{}, x.Shape()[:x.Rank()-1]...), 1)
+	var sizes [tensor.MaxRank]int
+	kept := append(append(sizes[:0], x.Shape()[:x.Rank()-1]...), 1)
 	if (mean != nil) != a.Center {
 		return argError(op, "mean", "given: "+strconv.FormatBool(mean != nil), "a tensor exactly where x is centred", tensor.ErrMissing)
 	}

@@ -63,7 +63,8 @@ func checkSoftmaxInput(op string, x *tensor.Tensor) error {
 
 // checkRowNumbers reports a tensor that is not some numbers of a dtype for each row of x.
 func checkRowNumbers(op string, dev tensor.Device, n named, x *tensor.Tensor, d tensor.DType, numbers int) error {
-	kept := append(tensor.Shape{}, x.Shape()...)
+	var sizes [tensor.MaxRank]int
+	kept := append(sizes[:0], x.Shape()...)
 	kept[len(kept)-1] = numbers
 	return checkLike(op, dev, n, kept, d)
 }

@@ -25,8 +25,7 @@ type Stream struct {
 	ctx context.Context
 
 	busy     sync.Mutex
-	owned    map[tensor.Memory]int // references to memory of this stream
-	tensors  tensor.Arena
+	*holding // nil once it is released
 	released bool
 	ending   atomic.Bool // Release came while another goroutine was inside
 
@@ -35,8 +34,13 @@ type Stream struct {
 	explain func(error) error // adds where a failure happened; see OnFailure
 }
 
-// ownedMaps are those of streams that were released.
-var ownedMaps = sync.Pool{New: func() any { return map[tensor.Memory]int{} }}
+// holding is what a stream leaves to those after it.
+type holding struct {
+	owned   map[tensor.Memory]int // references to memory of this stream
+	tensors tensor.Arena
+}
+
+var holdings = sync.Pool{New: func() any { return &holding{owned: map[tensor.Memory]int{}} }}
 
 // NewStream makes a stream; a nil ctx is context.Background(). Without a
 // device the stream has failed from the start.
@@ -44,7 +48,7 @@ func NewStream(ctx context.Context, dev Device) *Stream {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	s := &Stream{dev: dev, ctx: ctx, owned: ownedMaps.Get().(map[tensor.Memory]int)}
+	s := &Stream{dev: dev, ctx: ctx, holding: holdings.Get().(*holding)}
 	if dev == nil {
 		s.err = noDevice()
 	}
@@ -303,13 +307,17 @@ func (s *Stream) release() {
 		return
 	}
 	s.released = true
-	s.Fail(s.dev.Sync(context.WithoutCancel(s.ctx)))
+	ctx := s.ctx
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	s.Fail(s.dev.Sync(ctx))
 	for m := range s.owned {
 		s.dev.Free(m)
 	}
 	clear(s.owned)
-	ownedMaps.Put(s.owned)
-	s.owned = nil
+	holdings.Put(s.holding)
+	s.holding = nil
 }
 
 // missing is the failure that an argument is nil.
@@ -396,6 +404,9 @@ func (s *Stream) Accumulate(acc, x *tensor.Tensor) bool {
 func (s *Stream) broadcast(a, b *tensor.Tensor) (tensor.Shape, *tensor.Tensor, *tensor.Tensor) {
 	if s.Err() != nil {
 		return nil, a, b
+	}
+	if a.Shape().Equal(b.Shape()) {
+		return a.Shape(), a, b
 	}
 	shape, err := tensor.Broadcast(a.Shape(), b.Shape())
 	if err != nil {

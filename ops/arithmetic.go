@@ -36,20 +36,25 @@ func binary(op string, f device.Binary, a, b *autograd.Var) *autograd.Var {
 	}
 	out := t.Binary(f, a.DType(), a.Tensor(), b.Tensor())
 	if f == device.Add || f == device.Sub {
-		return t.Record(out, &sum{f: f, a: a.Shape(), b: b.Shape(), dtype: a.DType()}, a, b)
+		return t.Record(out, sums.of(sum{f: f, a: a.Shape(), b: b.Shape(), dtype: a.DType()}), a, b)
 	}
-	return t.Record(out, &product{f: f, a: a.Tensor(), b: b.Tensor()}, a, b)
+	return t.Record(out, products.of(product{f: f, a: a.Tensor(), b: b.Tensor()}), a, b)
 }
 
 // sum is a + b or a - b: its backward needs no values.
 type sum struct {
+	room
 	f     device.Binary
 	a, b  tensor.Shape
 	dtype tensor.DType
 }
 
+var sums nodes[sum]
+
+func (n *sum) Done() { sums.done(n) }
+
 func (n *sum) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	out := make([]*tensor.Tensor, 2)
+	out := n.give(nil, nil)
 	if want[0] {
 		out[0] = reduceTo(s, n.dtype, g, n.a)
 	}
@@ -77,9 +82,14 @@ func reduceTo(s *device.Stream, dtype tensor.DType, g *tensor.Tensor, shape tens
 
 // product is one of the binary functions whose derivative needs the operands.
 type product struct {
+	room
 	f    device.Binary
 	a, b *tensor.Tensor
 }
+
+var products nodes[product]
+
+func (n *product) Done() { products.done(n) }
 
 func (n *product) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	d, wide := n.a.DType(), n.a.DType().Wide()
@@ -92,7 +102,7 @@ func (n *product) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*t
 		}
 		return s.ReduceTo(d, c.keep(s.Binary(f, wide, x, y)), shape)
 	}
-	out := make([]*tensor.Tensor, 2)
+	out := n.give(nil, nil)
 	switch n.f {
 	case device.Mul:
 		if want[0] {
@@ -255,17 +265,22 @@ func unary(op string, f device.Unary, x *autograd.Var) *autograd.Var {
 	if !ok {
 		return t.Dead()
 	}
-	return t.Record(t.Unary(f, x.DType(), x.Tensor()), &elementwise{f: f, x: x.Tensor()}, x)
+	return t.Record(t.Unary(f, x.DType(), x.Tensor()), elementwises.of(elementwise{f: f, x: x.Tensor()}), x)
 }
 
 // elementwise is f(x); its derivative is computed from x, not from the rounded result.
 type elementwise struct {
+	room
 	f device.Unary
 	x *tensor.Tensor
 }
 
+var elementwises nodes[elementwise]
+
+func (n *elementwise) Done() { elementwises.done(n) }
+
 func (n *elementwise) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	return []*tensor.Tensor{s.UnaryGrad(n.f, n.x.DType(), g, n.x)}
+	return n.give(s.UnaryGrad(n.f, n.x.DType(), g, n.x))
 }
 
 // SwiGLU is silu(gate) * up, for shapes that are equal (Shazeer, "GLU Variants Improve Transformer", 2020).

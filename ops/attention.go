@@ -80,14 +80,14 @@ func fusedAttention(t *autograd.Tape, q, k, v *autograd.Var, o AttentionOptions,
 	if !ok || o.Mask != nil {
 		return nil
 	}
-	n := &flashAttention{q: q.Tensor(), k: k.Tensor(), v: v.Tensor(), scale: scale, causal: o.Causal}
+	n := flashAttentions.of(flashAttention{args: device.AttentionArgs{Q: q.Tensor(), K: k.Tensor(), V: v.Tensor(), Scale: scale, Causal: o.Causal}})
 	s := q.Shape()
 	out := headsFirst(t.Stream, q.DType(), tensor.Shape{s[0], s[1], s[2], v.Shape()[3]})
 	if q.WantsGrad() || k.WantsGrad() || v.WantsGrad() {
 		n.lse = t.Empty(tensor.Float64, s[:3]...)
 	}
 	if t.Try(func(ctx context.Context, _ device.Device) error {
-		return dev.AttentionForward(ctx, n.args(), out, n.lse)
+		return dev.AttentionForward(ctx, &n.args, out, n.lse)
 	}) {
 		t.Free(out, n.lse)
 		return nil
@@ -103,25 +103,24 @@ func headsFirst(s *device.Stream, d tensor.DType, shape tensor.Shape) *tensor.Te
 }
 
 type flashAttention struct {
-	q, k, v *tensor.Tensor
-	lse     *tensor.Tensor // (B,H,T) in float64
-	scale   float64
-	causal  bool
+	room
+	args device.AttentionArgs
+	lse  *tensor.Tensor // (B,H,T) in float64
 }
 
-func (n *flashAttention) args() *device.AttentionArgs {
-	return &device.AttentionArgs{Q: n.q, K: n.k, V: n.v, Scale: n.scale, Causal: n.causal}
-}
+var flashAttentions nodes[flashAttention]
+
+func (n *flashAttention) Done() { flashAttentions.done(n) }
 
 func (n *flashAttention) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	out := make([]*tensor.Tensor, 3)
-	for i, x := range []*tensor.Tensor{n.q, n.k, n.v} {
+	out := n.give(nil, nil, nil)
+	for i, x := range []*tensor.Tensor{n.args.Q, n.args.K, n.args.V} {
 		if want[i] {
 			out[i] = headsFirst(s, x.DType(), x.Shape())
 		}
 	}
 	s.Run(func(ctx context.Context, dev device.Device) error {
-		return dev.(device.Attention).AttentionBackward(ctx, n.args(), n.lse, g, out[0], out[1], out[2])
+		return dev.(device.Attention).AttentionBackward(ctx, &n.args, n.lse, g, out[0], out[1], out[2])
 	})
 	return out
 }

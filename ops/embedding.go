@@ -23,18 +23,24 @@ func Embedding(table, ids *autograd.Var) *autograd.Var {
 	}
 	flat := t.Reshape(ids.Tensor(), ids.Tensor().Len())
 	y := t.Gather(w, flat)
-	shape := append(append(tensor.Shape{}, ids.Shape()...), w.Dim(1))
+	var sizes [tensor.MaxRank]int
+	shape := append(append(sizes[:0], ids.Shape()...), w.Dim(1))
 	out := t.Reshape(y, shape...)
-	return t.Record(out, &embedding{ids: flat, rows: w.Dim(0), width: w.Dim(1), dtype: w.DType()}, table, ids)
+	return t.Record(out, embeddings.of(embedding{ids: flat, rows: w.Dim(0), width: w.Dim(1), dtype: w.DType()}), table, ids)
 }
 
 type embedding struct {
+	room
 	ids         *tensor.Tensor // (n)
 	rows, width int
 	dtype       tensor.DType
 }
 
+var embeddings nodes[embedding]
+
+func (n *embedding) Done() { embeddings.done(n) }
+
 func (n *embedding) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	flat := s.Reshape(g, n.ids.Len(), n.width)
-	return []*tensor.Tensor{s.ScatterAdd(n.dtype, n.rows, n.ids, flat), nil}
+	return n.give(s.ScatterAdd(n.dtype, n.rows, n.ids, flat), nil)
 }

@@ -129,8 +129,8 @@ func fusedCrossEntropy(t *autograd.Tape, x *tensor.Tensor, ids []int64, reductio
 		return nil, nil
 	}
 	// The targets are copied: who gave them may write the next ones before the backward.
-	n := &wholeCrossEntropy{args: device.CrossEntropyArgs{X: rows(t.Stream, x), Targets: uploadIDs(t, ids), Ignore: ignore},
-		stats: t.Empty(tensor.Float64, len(ids), 2), shape: x.Shape(), scale: 1, per: reduction == PerTarget}
+	n := crossEntropies.of(wholeCrossEntropy{args: device.CrossEntropyArgs{X: rows(t.Stream, x), Targets: uploadIDs(t, ids), Ignore: ignore},
+		stats: t.Empty(tensor.Float64, len(ids), 2), shape: x.Shape(), scale: 1, per: reduction == PerTarget})
 	if reduction == MeanOfCounted {
 		n.scale = 1 / float64(counted)
 	}
@@ -149,12 +149,17 @@ func fusedCrossEntropy(t *autograd.Tape, x *tensor.Tensor, ids []int64, reductio
 
 // wholeCrossEntropy is the fused cross-entropy; see device.Softmax.
 type wholeCrossEntropy struct {
+	room
 	args  device.CrossEntropyArgs
 	stats *tensor.Tensor // (N,2) in float64
 	shape tensor.Shape   // of the logits
 	scale float64        // of each loss in the result
 	per   bool
 }
+
+var crossEntropies nodes[wholeCrossEntropy]
+
+func (n *wholeCrossEntropy) Done() { crossEntropies.done(n) }
 
 func (n *wholeCrossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	x := n.args.X
@@ -167,7 +172,7 @@ func (n *wholeCrossEntropy) Backward(s *device.Stream, g *tensor.Tensor, want []
 	s.Run(func(ctx context.Context, dev device.Device) error {
 		return dev.(device.Softmax).CrossEntropyBackward(ctx, &n.args, n.stats, g, n.scale, dx)
 	})
-	return []*tensor.Tensor{nil, s.Reshape(dx, n.shape...)}
+	return n.give(nil, s.Reshape(dx, n.shape...))
 }
 
 func without(ts []*tensor.Tensor, x *tensor.Tensor) []*tensor.Tensor {

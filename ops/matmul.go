@@ -34,13 +34,20 @@ func MatMul(a, b *autograd.Var) *autograd.Var {
 	if x.Dim(-1) != y.Dim(-2) {
 		return fail(t, "matmul", "operands", fmt.Sprintf("%v and %v", x.Shape(), y.Shape()), "equal inner sizes", tensor.ErrShape)
 	}
-	return t.Record(t.MatMul(a.DType(), x, y), &matMul{a: x, b: y}, a, b)
+	return t.Record(t.MatMul(a.DType(), x, y), matMuls.of(matMul{a: x, b: y}), a, b)
 }
 
-type matMul struct{ a, b *tensor.Tensor }
+type matMul struct {
+	room
+	a, b *tensor.Tensor
+}
+
+var matMuls nodes[matMul]
+
+func (n *matMul) Done() { matMuls.done(n) }
 
 func (n *matMul) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	out := make([]*tensor.Tensor, 2)
+	out := n.give(nil, nil)
 	if want[0] {
 		out[0] = matMulTo(s, g, transposed(s, n.b), n.a)
 	}
@@ -104,9 +111,10 @@ func Linear(x, weight, bias *autograd.Var) *autograd.Var {
 	d := x.DType()
 	rows := rows(t.Stream, in)
 	y := linearForward(t.Stream, d, rows, transposed(t.Stream, w), bias.Tensor())
-	shape := append(append(tensor.Shape{}, in.Shape()[:in.Rank()-1]...), w.Dim(0))
+	var sizes [tensor.MaxRank]int
+	shape := append(append(sizes[:0], in.Shape()[:in.Rank()-1]...), w.Dim(0))
 	out := t.Reshape(y, shape...)
-	n := &linear{rows: rows, w: w, in: in.Shape()}
+	n := linears.of(linear{rows: rows, w: w, in: in.Shape()})
 	if bias != nil {
 		n.bias = bias.Shape()
 	}
@@ -143,13 +151,18 @@ func rows(s *device.Stream, x *tensor.Tensor) *tensor.Tensor {
 }
 
 type linear struct {
+	room
 	rows, w  *tensor.Tensor // (n,in), (out,in)
 	in, bias tensor.Shape
 }
 
+var linears nodes[linear]
+
+func (n *linear) Done() { linears.done(n) }
+
 func (n *linear) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	gr := rows(s, g)
-	out := make([]*tensor.Tensor, 3)
+	out := n.give(nil, nil, nil)
 	if want[0] {
 		dx := s.MatMul(n.w.DType(), gr, n.w)
 		out[0] = s.Reshape(dx, n.in...)

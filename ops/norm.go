@@ -82,8 +82,9 @@ func fusedNorm(t *autograd.Tape, x, weight, bias *autograd.Var, eps float64, cen
 	if !ok {
 		return nil
 	}
-	n := &wholeNorm{args: device.NormArgs{X: x.Tensor(), Weight: weight.Tensor(), Bias: bias.Tensor(), Eps: eps, Center: center}}
-	kept := append(tensor.Shape{}, x.Shape()...)
+	n := wholeNorms.of(wholeNorm{args: device.NormArgs{X: x.Tensor(), Weight: weight.Tensor(), Bias: bias.Tensor(), Eps: eps, Center: center}})
+	var sizes [tensor.MaxRank]int
+	kept := append(sizes[:0], x.Shape()...)
 	kept[len(kept)-1] = 1
 	y := t.Empty(x.DType(), x.Shape()...)
 	n.rstd = t.Empty(tensor.Float64, kept...)
@@ -100,12 +101,17 @@ func fusedNorm(t *autograd.Tape, x, weight, bias *autograd.Var, eps float64, cen
 }
 
 type wholeNorm struct {
+	room
 	args       device.NormArgs
 	mean, rstd *tensor.Tensor // (...,1) in float64; mean nil for RMSNorm
 }
 
+var wholeNorms nodes[wholeNorm]
+
+func (n *wholeNorm) Done() { wholeNorms.done(n) }
+
 func (n *wholeNorm) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	out := make([]*tensor.Tensor, 3)
+	out := n.give(nil, nil, nil)
 	for i, x := range []*tensor.Tensor{n.args.X, n.args.Weight, n.args.Bias} {
 		if want[i] {
 			out[i] = s.Empty(x.DType(), x.Shape()...)

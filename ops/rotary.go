@@ -39,7 +39,7 @@ func RotaryEmbedding(x *autograd.Var, base float64, start int) *autograd.Var {
 	if !fits(t, op, "x", in.Shape(), steps, in.Dim(-1), 8) {
 		return t.Dead()
 	}
-	n := &rotary{}
+	n := rotaries.of(rotary{})
 	n.cos, n.sin = rotaryTable(t, angles{x.DType().Wide(), in.Dim(-2), in.Dim(-1), base, start})
 	return t.Record(rotate(t.Stream, in, n.cos, n.sin, false), n, x)
 }
@@ -162,8 +162,15 @@ func rotate(s *device.Stream, x, cos, sin *tensor.Tensor, back bool) *tensor.Ten
 	return out
 }
 
-type rotary struct{ cos, sin *tensor.Tensor }
+type rotary struct {
+	room
+	cos, sin *tensor.Tensor
+}
+
+var rotaries nodes[rotary]
+
+func (n *rotary) Done() { rotaries.done(n) }
 
 func (n *rotary) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	return []*tensor.Tensor{rotate(s, g, n.cos, n.sin, true)}
+	return n.give(rotate(s, g, n.cos, n.sin, true))
 }

@@ -20,13 +20,20 @@ func Cast(x *autograd.Var, dtype tensor.DType) *autograd.Var {
 	if !dtype.Valid() {
 		return fail(t, "cast", "dtype", dtype.String(), "a valid type", tensor.ErrDType)
 	}
-	return t.Record(t.Copy(dtype, x.Tensor()), &cast{from: x.DType()}, x)
+	return t.Record(t.Copy(dtype, x.Tensor()), casts.of(cast{from: x.DType()}), x)
 }
 
-type cast struct{ from tensor.DType }
+type cast struct {
+	room
+	from tensor.DType
+}
+
+var casts nodes[cast]
+
+func (n *cast) Done() { casts.done(n) }
 
 func (n *cast) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	return []*tensor.Tensor{s.Copy(n.from, g)}
+	return n.give(s.Copy(n.from, g))
 }
 
 // Reshape is the same elements in row-major order under another shape; one
@@ -36,13 +43,20 @@ func Reshape(x *autograd.Var, shape ...int) *autograd.Var {
 	if !ok {
 		return t.Dead()
 	}
-	return t.Record(t.Reshape(x.Tensor(), shape...), &reshaped{from: x.Shape()}, x)
+	return t.Record(t.Reshape(x.Tensor(), shape...), reshapes.of(reshaped{from: x.Shape()}), x)
 }
 
-type reshaped struct{ from tensor.Shape }
+type reshaped struct {
+	room
+	from tensor.Shape
+}
+
+var reshapes nodes[reshaped]
+
+func (n *reshaped) Done() { reshapes.done(n) }
 
 func (n *reshaped) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	return []*tensor.Tensor{s.Reshape(g, n.from...)}
+	return n.give(s.Reshape(g, n.from...))
 }
 
 // view records a view of x whose gradient is the view back of its own gradient.
@@ -86,13 +100,20 @@ func Transpose(x *autograd.Var, axis0, axis1 int) *autograd.Var {
 	if !ok {
 		return t.Dead()
 	}
-	return t.Record(t.Transpose(x.Tensor(), axis0, axis1), &exchanged{axis0, axis1}, x)
+	return t.Record(t.Transpose(x.Tensor(), axis0, axis1), exchanges.of(exchanged{axis0: axis0, axis1: axis1}), x)
 }
 
-type exchanged struct{ axis0, axis1 int }
+type exchanged struct {
+	room
+	axis0, axis1 int
+}
+
+var exchanges nodes[exchanged]
+
+func (n *exchanged) Done() { exchanges.done(n) }
 
 func (n *exchanged) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
-	return []*tensor.Tensor{s.Transpose(g, n.axis0, n.axis1)}
+	return n.give(s.Transpose(g, n.axis0, n.axis1))
 }
 
 // Squeeze drops an axis of size 1.

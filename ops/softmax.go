@@ -44,11 +44,12 @@ func fusedSoftmax(t *autograd.Tape, x *autograd.Var, axis int, log bool) *autogr
 	if !ok || x.Tensor().Dim(axis) == 0 {
 		return nil
 	}
-	n := &wholeSoftmax{axis: axis, log: log}
+	n := softmaxes.of(wholeSoftmax{axis: axis, log: log})
 	if n.x = n.last(t.Stream, x.Tensor()); t.Err() != nil {
 		return t.Dead()
 	}
-	pair := append(tensor.Shape{}, n.x.Shape()...)
+	var sizes [tensor.MaxRank]int
+	pair := append(sizes[:0], n.x.Shape()...)
 	pair[len(pair)-1] = 2
 	y := t.Empty(x.DType(), x.Shape()...)
 	rows := n.last(t.Stream, y)
@@ -64,6 +65,7 @@ func fusedSoftmax(t *autograd.Tape, x *autograd.Var, axis int, log bool) *autogr
 
 // wholeSoftmax is the fused softmax or its logarithm; see device.Softmax.
 type wholeSoftmax struct {
+	room
 	x     *tensor.Tensor // the axis last
 	stats *tensor.Tensor // (...,2) in float64
 	axis  int
@@ -78,13 +80,17 @@ func (n *wholeSoftmax) last(s *device.Stream, x *tensor.Tensor) *tensor.Tensor {
 	return s.Transpose(x, n.axis, -1)
 }
 
+var softmaxes nodes[wholeSoftmax]
+
+func (n *wholeSoftmax) Done() { softmaxes.done(n) }
+
 func (n *wholeSoftmax) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	dx := s.Empty(n.x.DType(), g.Shape()...)
 	rows, grad := n.last(s, dx), n.last(s, g)
 	s.Run(func(ctx context.Context, dev device.Device) error {
 		return dev.(device.Softmax).SoftmaxBackward(ctx, rows, grad, n.x, n.stats, n.log)
 	})
-	return []*tensor.Tensor{dx}
+	return n.give(dx)
 }
 
 // softmax is in the wide type. Along an axis without elements it is empty.

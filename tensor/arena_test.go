@@ -18,7 +18,9 @@ func TestArena(t *testing.T) {
 		}
 		want, _ := New(mem, Float32, 2, 3, 4)
 		all = append(all, made{x, want})
-		for _, f := range []struct{ in, out func(x *Tensor) (*Tensor, error) }{
+		for _, f := range []struct {
+			in, out func(x *Tensor) (*Tensor, error)
+		}{
 			{func(x *Tensor) (*Tensor, error) { return a.Reshape(x, 4, -1) }, func(x *Tensor) (*Tensor, error) { return x.Reshape(4, -1) }},
 			{func(x *Tensor) (*Tensor, error) { return a.Transpose(x, 0, -1) }, func(x *Tensor) (*Tensor, error) { return x.Transpose(0, -1) }},
 			{func(x *Tensor) (*Tensor, error) { return a.Expand(x, 5, 2, 3, 4) }, func(x *Tensor) (*Tensor, error) { return x.Expand(5, 2, 3, 4) }},

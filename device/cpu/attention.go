@@ -38,6 +38,11 @@ var (
 	attnHeads64 = sync.Pool{New: func() any { return &attnHead[float64]{gemm: newGemm[float64]()} }}
 )
 
+var (
+	attnCalls32 = sync.Pool{New: func() any { return new(attnCall[float32]) }}
+	attnCalls64 = sync.Pool{New: func() any { return new(attnCall[float64]) }}
+)
+
 func grown[F real](x *[]F, n int) []F {
 	if cap(*x) < n {
 		*x = make([]F, n)
@@ -46,14 +51,17 @@ func grown[F real](x *[]F, n int) []F {
 	return *x
 }
 
-// attnCall is what the heads of one call share.
+// attnCall is one call: what its heads share.
 type attnCall[F real] struct {
 	ctx              context.Context
 	tile             tileKernel[F]
+	rooms            *sync.Pool
+	do               func(s *attnHead[F], c *attnCall[F], b, g int)
 	q, k, v          heads
 	out, lse         heads
 	grad, dq, dk, dv heads
 	group            int // query heads to a key head
+	keyHeads         int
 	queries, keys    int
 	width, values    int
 	scale            float64
@@ -81,6 +89,12 @@ func (h *heads) at(b, head, row int) int {
 	return h.offset + b*h.stride[0] + head*h.stride[1] + row*h.stride[2]
 }
 
+// What is done with a head, made once.
+var (
+	forward32, backward32 = (*attnHead[float32]).forward, (*attnHead[float32]).backward
+	forward64, backward64 = (*attnHead[float64]).forward, (*attnHead[float64]).backward
+)
+
 // AttentionForward: out = softmax(scale q k^T) v.
 func (d *Device) AttentionForward(ctx context.Context, a *device.AttentionArgs, out, lse *tensor.Tensor) error {
 	if err := device.CheckAttention(d.Name(), a, out, lse); err != nil {
@@ -91,9 +105,9 @@ func (d *Device) AttentionForward(ctx context.Context, a *device.AttentionArgs, 
 	}
 	var err error
 	if a.Q.DType() == tensor.Float64 {
-		err = attention(ctx, d, a, tile64(active), &attnHeads64, (*attnHead[float64]).forward, out, lse, nil, nil, nil, nil)
+		err = attention(ctx, d, a, tile64(active), &attnHeads64, forward64, out, lse, nil, nil, nil, nil)
 	} else {
-		err = attention(ctx, d, a, tile32(active), &attnHeads32, (*attnHead[float32]).forward, out, lse, nil, nil, nil, nil)
+		err = attention(ctx, d, a, tile32(active), &attnHeads32, forward32, out, lse, nil, nil, nil, nil)
 	}
 	written(out, lse)
 	return err
@@ -107,9 +121,9 @@ func (d *Device) AttentionBackward(ctx context.Context, a *device.AttentionArgs,
 	}
 	var err error
 	if a.Q.DType() == tensor.Float64 {
-		err = attention(ctx, d, a, tile64(active), &attnHeads64, (*attnHead[float64]).backward, nil, lse, gradOut, gradQ, gradK, gradV)
+		err = attention(ctx, d, a, tile64(active), &attnHeads64, backward64, nil, lse, gradOut, gradQ, gradK, gradV)
 	} else {
-		err = attention(ctx, d, a, tile32(active), &attnHeads32, (*attnHead[float32]).backward, nil, lse, gradOut, gradQ, gradK, gradV)
+		err = attention(ctx, d, a, tile32(active), &attnHeads32, backward32, nil, lse, gradOut, gradQ, gradK, gradV)
 	}
 	written(gradQ, gradK, gradV)
 	return err
@@ -128,8 +142,17 @@ func attention[F real](ctx context.Context, d *Device, a *device.AttentionArgs, 
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c := &attnCall[F]{ctx: ctx, tile: tile, group: a.Q.Dim(1) / a.K.Dim(1), queries: a.Q.Dim(2), keys: a.K.Dim(2),
-		width: a.Q.Dim(3), values: a.V.Dim(3), scale: a.Scale, causal: a.Causal}
+	calls := &attnCalls32
+	if dtypeOf[F]() == tensor.Float64 {
+		calls = &attnCalls64
+	}
+	c := calls.Get().(*attnCall[F])
+	defer func() {
+		*c = attnCall[F]{}
+		calls.Put(c)
+	}()
+	*c = attnCall[F]{ctx: ctx, tile: tile, rooms: pool, do: do, group: a.Q.Dim(1) / a.K.Dim(1), queries: a.Q.Dim(2), keys: a.K.Dim(2),
+		width: a.Q.Dim(3), values: a.V.Dim(3), keyHeads: a.K.Dim(1), scale: a.Scale, causal: a.Causal}
 	for _, x := range []struct {
 		to *heads
 		t  *tensor.Tensor
@@ -142,12 +165,14 @@ func attention[F real](ctx context.Context, d *Device, a *device.AttentionArgs, 
 	if !memory.Fits(d.threadCount(), c.keys+maxTile, 3*(c.width+c.values)+2*queryBlock, 8) {
 		return &tensor.ArgError{Op: "attention", Arg: "k", Got: a.K.Shape().String(), Want: "heads that fit the machine's memory", Kind: tensor.ErrSize}
 	}
-	return d.run(ctx, a.K.Dim(0)*a.K.Dim(1), each(func(chunk int) {
-		s := pool.Get().(*attnHead[F])
-		defer pool.Put(s)
-		s.gemm.tile = tile
-		do(s, c, chunk/a.K.Dim(1), chunk%a.K.Dim(1))
-	}))
+	return d.run(ctx, a.K.Dim(0)*a.K.Dim(1), c)
+}
+
+func (c *attnCall[F]) chunk(i int) {
+	s := c.rooms.Get().(*attnHead[F])
+	defer c.rooms.Put(s)
+	s.gemm.tile = c.tile
+	c.do(s, c, i/c.keyHeads, i%c.keyHeads)
 }
 
 // loadHead reads n rows of a head from one on, one behind another.

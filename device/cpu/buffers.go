@@ -23,6 +23,7 @@ type buffers struct {
 	free   map[int][][]byte // by size class
 	next   *batch           // of which the next Host is taken
 	begun  []*account       // of all batches that have, or will have, something lent
+	spare  []*account       // that ended
 	inUse  int              // bytes handed out and not yet freed
 	peak   int              // largest inUse
 	cached int              // bytes in free
@@ -31,8 +32,8 @@ type buffers struct {
 // batch is Hosts that are made together, since each alone would cost more than
 // many a kernel, and the loan that each is. They are garbage together.
 type batch struct {
-	hosts [32]tensor.Host
-	loans [32]loan
+	hosts [128]tensor.Host
+	loans [128]loan
 	*account
 }
 
@@ -121,7 +122,12 @@ func (b *buffers) lend(raw []byte, n int) *tensor.Host {
 		if b.mark == nil {
 			b.mark = new(int)
 		}
-		b.next = &batch{account: &account{mark: b.mark, at: len(b.begun)}}
+		a := &account{}
+		if n := len(b.spare); n > 0 {
+			a, b.spare = b.spare[n-1], b.spare[:n-1]
+		}
+		*a = account{mark: b.mark, at: len(b.begun)}
+		b.next = &batch{account: a}
 		b.next.of = weak.Make(b.next)
 		b.begun = append(b.begun, b.next.account)
 	}
@@ -143,6 +149,7 @@ func (b *buffers) ended(a *account) {
 	b.begun[a.at], last.at = last, a.at
 	b.begun[len(b.begun)-1] = nil
 	b.begun = b.begun[:len(b.begun)-1]
+	b.spare = append(b.spare, a)
 }
 
 // forget no longer counts memory that became garbage without a Free.

@@ -44,14 +44,26 @@ type normRow struct {
 
 var normRows = sync.Pool{New: func() any { return new(normRow) }}
 
-// normCall is what the rows of one call share.
+// normCall is one call: what its rows share.
 type normCall struct {
 	*normKernels
 	width, rows int
+	length      int // rows of a chunk
 	center      bool
-	w, b        []float32 // ones where there is no weight; nil without bias
+	eps         float64
+	w, b        []float32 // ones where there is no weight; none without bias
 	x, y, g, dx operandRows
 	mean, rstd  operandRows
+	parts       []float64 // of each chunk of a backward: dw, db; nil in a forward
+	sum         []float64
+}
+
+var normCalls = sync.Pool{New: func() any { return new(normCall) }}
+
+// end makes it ready for another call, which takes its memory.
+func (c *normCall) end() {
+	*c = normCall{w: c.w[:0], b: c.b[:0], sum: c.sum}
+	normCalls.Put(c)
 }
 
 // operandRows is a tensor (...,D) row by row.
@@ -96,24 +108,24 @@ func (r *operandRows) put(i int, x []float32) { store(r.bytes, r.dtype, r.at(i),
 // number is where the only element of row i is, in float64.
 func (r *operandRows) number(i int) *float64 { return &elems[float64](r.bytes)[r.at(i)] }
 
-// vector32 is a (D) tensor as float32.
-func vector32(t *tensor.Tensor) ([]float32, error) {
+// vector32 makes x a (D) tensor as float32; nil is none.
+func vector32(x *[]float32, t *tensor.Tensor) error {
 	if t == nil {
-		return nil, nil
+		return nil
 	}
 	o, err := operandOf(t)
-	x := make([]float32, t.Dim(0))
 	if err == nil {
-		load(x, o.bytes, o.dtype, o.offset, t.Strides()[0])
+		load(grown(x, t.Dim(0)), o.bytes, o.dtype, o.offset, t.Strides()[0])
 	}
-	return x, err
+	return err
 }
 
-func newNormCall(a *device.NormArgs, y, mean, rstd, grad, dx *tensor.Tensor) (*normCall, error) {
+// begin takes the tensors of a call.
+func (c *normCall) begin(a *device.NormArgs, y, mean, rstd, grad, dx *tensor.Tensor) error {
 	if a.X.DType() == tensor.Float64 {
-		return nil, fmt.Errorf("norm: float64 rows need care for their range: %w", errors.ErrUnsupported)
+		return fmt.Errorf("norm: float64 rows need care for their range: %w", errors.ErrUnsupported)
 	}
-	c := &normCall{normKernels: normKernelsOf(active), width: a.X.Dim(-1), center: a.Center}
+	c.normKernels, c.width, c.center, c.eps = normKernelsOf(active), a.X.Dim(-1), a.Center, a.Eps
 	c.rows = a.X.Len() / c.width
 	for _, p := range []struct {
 		to *operandRows
@@ -121,27 +133,38 @@ func newNormCall(a *device.NormArgs, y, mean, rstd, grad, dx *tensor.Tensor) (*n
 	}{{&c.x, a.X}, {&c.y, y}, {&c.mean, mean}, {&c.rstd, rstd}, {&c.g, grad}, {&c.dx, dx}} {
 		var err error
 		if *p.to, err = rowsOfTensor(p.t); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	var err error
-	if c.w, err = vector32(a.Weight); err != nil {
-		return nil, err
+	if err := vector32(&c.w, a.Weight); err != nil {
+		return err
 	}
-	if c.w == nil {
-		c.w = make([]float32, c.width)
-		for i := range c.w {
+	if a.Weight == nil {
+		for i := range grown(&c.w, c.width) {
 			c.w[i] = 1
 		}
 	}
-	c.b, err = vector32(a.Bias)
-	return c, err
+	return vector32(&c.b, a.Bias)
 }
 
 // chunks cuts the rows into at most maxChunks runs of equal length.
-func (c *normCall) chunks() (count, length int) {
-	length = max(1, (c.rows+maxChunks-1)/maxChunks, grain/c.width)
-	return (c.rows + length - 1) / length, length
+func (c *normCall) chunks() int {
+	c.length = max(1, (c.rows+maxChunks-1)/maxChunks, grain/c.width)
+	return (c.rows + c.length - 1) / c.length
+}
+
+func (c *normCall) chunk(i int) {
+	s := normRows.Get().(*normRow)
+	defer normRows.Put(s)
+	s.fit(c.width)
+	from, to := i*c.length, min((i+1)*c.length, c.rows)
+	if c.parts == nil {
+		c.forward(s, from, to)
+		return
+	}
+	c.backward(s, from, to)
+	copy(c.parts[2*i*c.width:], s.dw)
+	copy(c.parts[(2*i+1)*c.width:], s.db)
 }
 
 // fit makes room for rows of n.
@@ -158,39 +181,38 @@ func (d *Device) NormForward(ctx context.Context, a *device.NormArgs, y, mean, r
 	if err := device.CheckNorm(d.Name(), a, y, mean, rstd); err != nil {
 		return err
 	}
-	c, err := newNormCall(a, y, mean, rstd, nil, nil)
-	if err != nil {
+	c := normCalls.Get().(*normCall)
+	defer c.end()
+	if err := c.begin(a, y, mean, rstd, nil, nil); err != nil {
 		return err
 	}
-	chunks, length := c.chunks()
-	err = d.run(ctx, chunks, each(func(chunk int) {
-		s := normRows.Get().(*normRow)
-		defer normRows.Put(s)
-		s.fit(c.width)
-		for i := chunk * length; i < min((chunk+1)*length, c.rows); i++ {
-			x := c.x.row(s.x, i)
-			s.c2 = [2]float64{}
-			if c.center {
-				mean, _ := c.sums(s, x)
-				s.c2[0] = mean / float64(c.width)
-				*c.mean.number(i) = s.c2[0]
-			}
-			_, squares := c.sums(s, x)
-			s.c2[1] = 1 / math.Sqrt(squares/float64(c.width)+a.Eps)
-			*c.rstd.number(i) = s.c2[1]
-			out := s.y
-			direct := c.y.dtype == tensor.Float32 && c.y.step == 1
-			if direct {
-				out = elems[float32](c.y.bytes)[c.y.at(i):][:c.width]
-			}
-			c.scaled(s, out, x)
-			if !direct {
-				c.y.put(i, out)
-			}
-		}
-	}))
+	err := d.run(ctx, c.chunks(), c)
 	written(y, mean, rstd)
 	return err
+}
+
+func (c *normCall) forward(s *normRow, from, to int) {
+	for i := from; i < to; i++ {
+		x := c.x.row(s.x, i)
+		s.c2 = [2]float64{}
+		if c.center {
+			mean, _ := c.sums(s, x)
+			s.c2[0] = mean / float64(c.width)
+			*c.mean.number(i) = s.c2[0]
+		}
+		_, squares := c.sums(s, x)
+		s.c2[1] = 1 / math.Sqrt(squares/float64(c.width)+c.eps)
+		*c.rstd.number(i) = s.c2[1]
+		out := s.y
+		direct := c.y.dtype == tensor.Float32 && c.y.step == 1
+		if direct {
+			out = elems[float32](c.y.bytes)[c.y.at(i):][:c.width]
+		}
+		c.scaled(s, out, x)
+		if !direct {
+			c.y.put(i, out)
+		}
+	}
 }
 
 // sums are those of x - c2[0] and its square.
@@ -212,7 +234,7 @@ func (c *normCall) sums(s *normRow, x []float32) (sum, squares float64) {
 func (c *normCall) scaled(s *normRow, y, x []float32) {
 	n := c.vectors(len(x))
 	for i := 0; i < n; i += atOnce {
-		if k := min(atOnce, n-i); c.b != nil {
+		if k := min(atOnce, n-i); len(c.b) > 0 {
 			c.normalBias(&y[i], &x[i], &c.w[i], &c.b[i], &s.c2, k)
 		} else {
 			c.normal(&y[i], &x[i], &c.w[i], &s.c2, k)
@@ -220,7 +242,7 @@ func (c *normCall) scaled(s *normRow, y, x []float32) {
 	}
 	for i := n; i < len(x); i++ {
 		v := float64(float64((float64(x[i])-s.c2[0])*s.c2[1]) * float64(c.w[i]))
-		if c.b != nil {
+		if len(c.b) > 0 {
 			v += float64(c.b[i])
 		}
 		y[i] = float32(v)
@@ -234,46 +256,44 @@ func (d *Device) NormBackward(ctx context.Context, a *device.NormArgs, mean, rst
 	if err := device.CheckNormBackward(d.Name(), a, mean, rstd, gradY, gradX, gradWeight, gradBias); err != nil {
 		return err
 	}
-	c, err := newNormCall(a, nil, mean, rstd, gradY, gradX)
-	if err != nil {
+	c := normCalls.Get().(*normCall)
+	defer c.end()
+	if err := c.begin(a, nil, mean, rstd, gradY, gradX); err != nil {
 		return err
 	}
-	chunks, length := c.chunks()
+	chunks := c.chunks()
 	mem, err := d.Alloc(2 * chunks * c.width * 8)
 	if err != nil {
 		return err
 	}
 	defer d.Free(mem)
-	parts := elems[float64](mem.(*tensor.Host).Bytes()) // of each chunk: dw, db
-	err = d.run(ctx, chunks, each(func(chunk int) {
-		s := normRows.Get().(*normRow)
-		defer normRows.Put(s)
-		s.fit(c.width)
-		for i := chunk * length; i < min((chunk+1)*length, c.rows); i++ {
-			x, g := c.x.row(s.x, i), c.g.row(s.g, i)
-			s.c4 = [4]float64{0, *c.rstd.number(i), 0, 0}
-			if c.center {
-				s.c4[0] = *c.mean.number(i)
-			}
-			c.means(s, g, x)
-			out := s.y
-			direct := c.dx.there && c.dx.dtype == tensor.Float32 && c.dx.step == 1
-			if direct {
-				out = elems[float32](c.dx.bytes)[c.dx.at(i):][:c.width]
-			}
-			c.slope(s, out, g, x)
-			if c.dx.there && !direct {
-				c.dx.put(i, out)
-			}
-		}
-		copy(parts[2*chunk*c.width:], s.dw)
-		copy(parts[(2*chunk+1)*c.width:], s.db)
-	}))
+	c.parts = elems[float64](mem.(*tensor.Host).Bytes())
+	err = d.run(ctx, chunks, c)
 	if err == nil {
-		err = c.join(parts, chunks, gradWeight, gradBias)
+		err = c.join(chunks, gradWeight, gradBias)
 	}
 	written(gradX, gradWeight, gradBias)
 	return err
+}
+
+func (c *normCall) backward(s *normRow, from, to int) {
+	for i := from; i < to; i++ {
+		x, g := c.x.row(s.x, i), c.g.row(s.g, i)
+		s.c4 = [4]float64{0, *c.rstd.number(i), 0, 0}
+		if c.center {
+			s.c4[0] = *c.mean.number(i)
+		}
+		c.means(s, g, x)
+		out := s.y
+		direct := c.dx.there && c.dx.dtype == tensor.Float32 && c.dx.step == 1
+		if direct {
+			out = elems[float32](c.dx.bytes)[c.dx.at(i):][:c.width]
+		}
+		c.slope(s, out, g, x)
+		if c.dx.there && !direct {
+			c.dx.put(i, out)
+		}
+	}
 }
 
 // means sets c4[2] and c4[3] to the means of gw and gw xh.
@@ -310,7 +330,7 @@ func (c *normCall) slope(s *normRow, dx, g, x []float32) {
 }
 
 // join adds the chunks' sums in order.
-func (c *normCall) join(parts []float64, chunks int, gradWeight, gradBias *tensor.Tensor) error {
+func (c *normCall) join(chunks int, gradWeight, gradBias *tensor.Tensor) error {
 	for k, to := range []*tensor.Tensor{gradWeight, gradBias} {
 		if to == nil {
 			continue
@@ -319,9 +339,10 @@ func (c *normCall) join(parts []float64, chunks int, gradWeight, gradBias *tenso
 		if err != nil {
 			return err
 		}
-		sum := make([]float64, c.width)
+		sum := grown(&c.sum, c.width)
+		clear(sum)
 		for chunk := range chunks {
-			for i, x := range parts[(2*chunk+k)*c.width:][:c.width] {
+			for i, x := range c.parts[(2*chunk+k)*c.width:][:c.width] {
 				sum[i] += x
 			}
 		}

@@ -2,9 +2,11 @@
 // of: an allocation of each alone would cost more than many a kernel.
 package slab
 
-// most bounds the values of one allocation: they are garbage together, so that
-// one that is kept keeps all of them.
-const most = 128
+import "unsafe"
+
+// most bounds the bytes of one allocation: its values are garbage together, so
+// that one that is kept keeps all of them.
+const most = 16 << 10
 
 // Of makes values of one type. The zero value is ready for use, by one goroutine
 // at a time. What it made is never used again.
@@ -29,7 +31,8 @@ func (s *Of[T]) Copy(x []T) []T {
 // take is the next n values. The first allocations are small, for there may be no more.
 func (s *Of[T]) take(n int) []T {
 	if len(s.free) < n {
-		s.size = max(n, min(2*s.size, most), 8)
+		var x T
+		s.size = max(n, min(2*s.size, most/int(unsafe.Sizeof(x))), 8)
 		s.free = make([]T, s.size)
 	}
 	x := s.free[:n:n]
