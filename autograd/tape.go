@@ -73,6 +73,7 @@ type Tape struct {
 // slabs was taken is never used again.
 type memory struct {
 	leaves   map[*tensor.Tensor]*Var
+	operands []*Var // see Tape
 	vars     slab.Of[Var]
 	ins      slab.Of[*Var]
 	saved    slab.Of[*tensor.Tensor]
@@ -112,7 +113,8 @@ const callDepth = 12
 // NewTape starts a step on dev. Cancelling ctx stops it within a kernel; a nil
 // ctx is context.Background(). Release must be called when the step is done.
 func NewTape(ctx context.Context, dev device.Device) *Tape {
-	t := &Tape{Stream: device.NewStream(ctx, dev), memory: memories.Get().(*memory), steps: stepLists.Get().(*[]step)}
+	m := memories.Get().(*memory)
+	t := &Tape{Stream: device.NewStream(ctx, dev), memory: m, operands: m.operands, steps: stepLists.Get().(*[]step)}
 	t.dead.tape, t.dead.step = t, -1
 	t.OnFailure(t.explain)
 	return t
@@ -396,6 +398,8 @@ func (t *Tape) Release() {
 	again(t.steps)
 	if t.memory != nil {
 		clear(t.memory.leaves)
+		clear(t.operands)
+		t.memory.operands = t.operands[:0]
 		memories.Put(t.memory)
 	}
 	t.steps, t.memory, t.operands = nil, nil, nil

@@ -304,19 +304,20 @@ func Where(cond, a, b *autograd.Var) *autograd.Var {
 
 // beginMasked starts an operation with an integer operand besides the floating-point ones.
 func beginMasked(op, name string, mask *autograd.Var, xs ...*autograd.Var) (*autograd.Tape, bool) {
-	t, ok := autograd.Begin(op, append([]*autograd.Var{mask}, xs...)...)
+	var all [4]*autograd.Var // at most
+	t, ok := autograd.Begin(op, append(append(all[:0], mask), xs...)...)
 	if !ok || !required(t, op, xs...) {
 		return t, false
+	}
+	if mask != nil && mask.DType().IsInt() {
+		return t, true
 	}
 	wrong := &tensor.ArgError{Op: op, Arg: name, Got: "nil", Want: "an int32 or int64 tensor", Kind: tensor.ErrMissing}
 	if mask != nil {
 		wrong.Got, wrong.Kind = mask.DType().String(), tensor.ErrDType
 	}
-	if mask == nil || !mask.DType().IsInt() {
-		t.Fail(wrong)
-		return t, false
-	}
-	return t, true
+	t.Fail(wrong)
+	return t, false
 }
 
 type where struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
@@ -81,19 +82,34 @@ func (d *Device) Gather(ctx context.Context, out, table, ids *tensor.Tensor) err
 	if err != nil {
 		return err
 	}
-	move := moveOf(&to, &from)
+	g := gathers.Get().(*gather)
+	defer gathers.Put(g)
 	width := out.Dim(1)
-	os, ts := out.Strides(), table.Strides()
-	per := max(1, grain/max(1, width))
-	err = d.run(ctx, (out.Len()+per*width-1)/max(1, per*width), each(func(chunk int) {
-		s := scratches.Get().(*scratch)
-		defer scratches.Put(s)
-		for i := chunk * per; i < min((chunk+1)*per, len(row)); i++ {
-			move.run(&move, s, width, to.offset+i*os[0], os[1], from.offset+row[i]*ts[0], ts[1])
-		}
-	}))
+	*g = gather{move: moveOf(&to, &from), rows: row, width: width, per: max(1, grain/max(1, width)),
+		to: [2]int{out.Strides()[0], out.Strides()[1]}, from: [2]int{table.Strides()[0], table.Strides()[1]}}
+	err = d.run(ctx, (out.Len()+g.per*width-1)/max(1, g.per*width), g)
+	*g = gather{}
 	out.Memory().Written()
 	return err
+}
+
+// gather is one call of Gather.
+type gather struct {
+	move       move
+	rows       []int // of the table
+	width, per int   // of a row; rows of a chunk
+	to, from   [2]int
+}
+
+var gathers = sync.Pool{New: func() any { return new(gather) }}
+
+func (g *gather) chunk(chunk int) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	m := &g.move
+	for i := chunk * g.per; i < min((chunk+1)*g.per, len(g.rows)); i++ {
+		m.run(m, s, g.width, m.out.offset+i*g.to[0], g.to[1], m.in.offset+g.rows[i]*g.from[0], g.from[1])
+	}
 }
 
 func operandOf(t *tensor.Tensor) (operand, error) {
@@ -154,33 +170,58 @@ func scatterAdd[F real](ctx context.Context, d *Device, out, ids, x *tensor.Tens
 		begin = end[v]
 	}
 
-	os, xs := out.Strides(), x.Strides()
-	across := (width + tile - 1) / tile
-	units := len(named) * across
+	pool := &scatters32
+	if dtypeOf[F]() == tensor.Float64 {
+		pool = &scatters64
+	}
+	c := pool.Get().(*scatter[F])
+	defer pool.Put(c)
+	*c = scatter[F]{out: to, x: from, named: named, order: order, end: end, width: width,
+		to: [2]int{out.Strides()[0], out.Strides()[1]}, from: [2]int{x.Strides()[0], x.Strides()[1]}}
 	// Chunks of about grain elements, if every row is named equally often.
-	per := max(1, grain*len(named)/max(1, n*min(width, tile)))
-	err = d.run(ctx, (units+per-1)/per, each(func(chunk int) {
-		s := scratches.Get().(*scratch)
-		defer scratches.Put(s)
-		for u := chunk * per; u < min((chunk+1)*per, units); u++ {
-			v, col := named[u/across], u%across*tile
-			begin := 0
-			if v > 0 {
-				begin = end[v-1]
-			}
-			w := min(tile, width-col)
-			at := to.offset + v*os[0] + col*os[1]
-			sum := tileOf[float64](s, 0)[:w]
-			load(sum, to.bytes, to.dtype, at, os[1])
-			for _, i := range order[begin:end[v]] {
-				row := widened(&from, tileOf[F](s, 1), w, from.offset+i*xs[0]+col*xs[1], xs[1])
-				for j, e := range row {
-					sum[j] += float64(e)
-				}
-			}
-			store(to.bytes, to.dtype, at, os[1], sum)
-		}
-	}))
+	c.per = max(1, grain*len(named)/max(1, n*min(width, tile)))
+	err = d.run(ctx, (c.units()+c.per-1)/c.per, c)
+	*c = scatter[F]{}
 	out.Memory().Written()
 	return err
+}
+
+// scatter is one call of ScatterAdd.
+type scatter[F real] struct {
+	out, x     operand
+	named      []int // the rows of out that are added to
+	order, end []int // the rows of x by their row of out v, those of v before end[v]
+	width, per int   // of a row; tiles of rows in a chunk
+	to, from   [2]int
+}
+
+var (
+	scatters32 = sync.Pool{New: func() any { return new(scatter[float32]) }}
+	scatters64 = sync.Pool{New: func() any { return new(scatter[float64]) }}
+)
+
+// across is how many tiles make a row.
+func (c *scatter[F]) across() int { return (c.width + tile - 1) / tile }
+
+func (c *scatter[F]) units() int { return len(c.named) * c.across() }
+
+func (c *scatter[F]) chunk(chunk int) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	across := c.across()
+	for u := chunk * c.per; u < min((chunk+1)*c.per, c.units()); u++ {
+		v, col := c.named[u/across], u%across*tile
+		begin := 0
+		if v > 0 {
+			begin = c.end[v-1]
+		}
+		w := min(tile, c.width-col)
+		at := c.out.offset + v*c.to[0] + col*c.to[1]
+		sum := tileOf[float64](s, 0)[:w]
+		load(sum, c.out.bytes, c.out.dtype, at, c.to[1])
+		for _, i := range c.order[begin:c.end[v]] {
+			addWide(sum, widened(&c.x, tileOf[F](s, 1), w, c.x.offset+i*c.from[0]+col*c.from[1], c.from[1]))
+		}
+		store(c.out.bytes, c.out.dtype, at, c.to[1], sum)
+	}
 }

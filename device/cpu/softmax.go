@@ -28,19 +28,30 @@ type softmaxRow struct {
 
 var softmaxRows = sync.Pool{New: func() any { return new(softmaxRow) }}
 
-// softmaxCall is what the rows of one call share.
+// softmaxCall is one call: what its rows share.
 type softmaxCall struct {
+	row              func(c *softmaxCall, s *softmaxRow, i int) // what is done with each
 	rows, width      int
+	log              bool
+	scale            float64
 	x, y, g          operandRows // y is what is written
 	statistics, loss operandRows
 	targets          []int // a class, or below 0 where it is ignored
 }
 
-// newSoftmaxCall takes the rows of x and of other tensors.
-func newSoftmaxCall(x, y, g, stats, loss *tensor.Tensor) (*softmaxCall, error) {
-	c := &softmaxCall{width: x.Dim(-1)}
+var softmaxCalls = sync.Pool{New: func() any { return new(softmaxCall) }}
+
+// end makes it ready for another call, which takes its memory.
+func (c *softmaxCall) end() {
+	*c = softmaxCall{targets: c.targets}
+	softmaxCalls.Put(c)
+}
+
+// begin takes the rows of x and of other tensors.
+func (c *softmaxCall) begin(x, y, g, stats, loss *tensor.Tensor) error {
+	c.width = x.Dim(-1)
 	if x.DType() == tensor.Float64 || c.width > softmaxWidest {
-		return nil, fmt.Errorf("softmax of %v: %w", x, errors.ErrUnsupported)
+		return fmt.Errorf("softmax of %v: %w", x, errors.ErrUnsupported)
 	}
 	c.rows = x.Len() / c.width
 	for _, p := range []struct {
@@ -49,25 +60,31 @@ func newSoftmaxCall(x, y, g, stats, loss *tensor.Tensor) (*softmaxCall, error) {
 	}{{&c.x, x}, {&c.y, y}, {&c.g, g}, {&c.statistics, stats}, {&c.loss, loss}} {
 		var err error
 		if *p.to, err = rowsOfTensor(p.t); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return c, nil
+	return nil
 }
 
-// each calls do for every row, with a worker's memory for it.
-func (c *softmaxCall) each(ctx context.Context, d *Device, do func(s *softmaxRow, i int)) error {
-	per := max(1, grain/c.width)
-	return d.run(ctx, (c.rows+per-1)/per, each(func(chunk int) {
-		s := softmaxRows.Get().(*softmaxRow)
-		defer softmaxRows.Put(s)
-		for _, x := range []*[]float32{&s.x, &s.g, &s.y} {
-			grown(x, c.width)
-		}
-		for i := chunk * per; i < min((chunk+1)*per, c.rows); i++ {
-			do(s, i)
-		}
-	}))
+// each calls row for every row, with a worker's memory for it.
+func (c *softmaxCall) each(ctx context.Context, d *Device, row func(c *softmaxCall, s *softmaxRow, i int)) error {
+	c.row = row
+	per := c.perChunk()
+	return d.run(ctx, (c.rows+per-1)/per, c)
+}
+
+func (c *softmaxCall) perChunk() int { return max(1, grain/c.width) }
+
+func (c *softmaxCall) chunk(chunk int) {
+	s := softmaxRows.Get().(*softmaxRow)
+	defer softmaxRows.Put(s)
+	for _, x := range []*[]float32{&s.x, &s.g, &s.y} {
+		grown(x, c.width)
+	}
+	per := c.perChunk()
+	for i := chunk * per; i < min((chunk+1)*per, c.rows); i++ {
+		c.row(c, s, i)
+	}
 }
 
 // out is where row i of the result is made: where it belongs if it can be.
@@ -110,29 +127,33 @@ func (d *Device) SoftmaxForward(ctx context.Context, y, stats, x *tensor.Tensor,
 	if err := device.CheckSoftmax(d.Name(), y, stats, x); err != nil {
 		return err
 	}
-	c, err := newSoftmaxCall(x, y, nil, stats, nil)
-	if err != nil {
+	c := softmaxCalls.Get().(*softmaxCall)
+	defer c.end()
+	c.log = log
+	if err := c.begin(x, y, nil, stats, nil); err != nil {
 		return err
 	}
-	err = c.each(ctx, d, func(s *softmaxRow, i int) {
-		x := c.x.row(s.x, i)
-		out, direct := c.out(s, i)
-		e := out
-		if log {
-			e = s.g // x may be where the result belongs
-		}
-		top, sum := c.find(s, i, e, x)
-		if log {
-			shiftBy(&s.row, out, x, top, elementary.Log(sum))
-		} else {
-			scaleBy(&s.row, out, 1/sum)
-		}
-		if !direct {
-			c.y.put(i, out)
-		}
-	})
+	err := c.each(ctx, d, (*softmaxCall).softmax)
 	written(y, stats)
 	return err
+}
+
+func (c *softmaxCall) softmax(s *softmaxRow, i int) {
+	x := c.x.row(s.x, i)
+	out, direct := c.out(s, i)
+	e := out
+	if c.log {
+		e = s.g // x may be where the result belongs
+	}
+	top, sum := c.find(s, i, e, x)
+	if c.log {
+		shiftBy(&s.row, out, x, top, elementary.Log(sum))
+	} else {
+		scaleBy(&s.row, out, 1/sum)
+	}
+	if !direct {
+		c.y.put(i, out)
+	}
 }
 
 // SoftmaxBackward: see device.Softmax.
@@ -140,34 +161,41 @@ func (d *Device) SoftmaxBackward(ctx context.Context, gradX, gradY, x, stats *te
 	if err := device.CheckSoftmaxBackward(d.Name(), gradX, gradY, x, stats); err != nil {
 		return err
 	}
-	c, err := newSoftmaxCall(x, gradX, gradY, stats, nil)
-	if err != nil {
+	c := softmaxCalls.Get().(*softmaxCall)
+	defer c.end()
+	c.log = log
+	if err := c.begin(x, gradX, gradY, stats, nil); err != nil {
 		return err
 	}
-	err = c.each(ctx, d, func(s *softmaxRow, i int) {
-		e, g := s.x, c.g.row(s.g, i)
-		top, sum := c.stats(i)
-		s.exp(e, c.x.row(s.x, i), *top)
-		out, direct := c.out(s, i)
-		copy(out, g)
-		if log {
-			s.sums = [lanes]float64{}
-			foldTile(device.Sum, &s.sums, g)
-			subtractTimes(&s.row, out, e, join(device.Sum, &s.sums) / *sum)
-		} else {
-			softmaxSlope(&s.row, out, e, dotWide(&s.row, g, e) / *sum, 1 / *sum)
-		}
-		if !direct {
-			c.y.put(i, out)
-		}
-	})
+	err := c.each(ctx, d, (*softmaxCall).slope)
 	written(gradX)
 	return err
 }
 
+func (c *softmaxCall) slope(s *softmaxRow, i int) {
+	e, g := s.x, c.g.row(s.g, i)
+	top, sum := c.stats(i)
+	s.exp(e, c.x.row(s.x, i), *top)
+	out, direct := c.out(s, i)
+	copy(out, g)
+	if c.log {
+		s.sums = [lanes]float64{}
+		foldTile(device.Sum, &s.sums, g)
+		subtractTimes(&s.row, out, e, join(device.Sum, &s.sums) / *sum)
+	} else {
+		softmaxSlope(&s.row, out, e, dotWide(&s.row, g, e) / *sum, 1 / *sum)
+	}
+	if !direct {
+		c.y.put(i, out)
+	}
+}
+
 // targetsOf reads the classes; those to be ignored become -1.
 func (c *softmaxCall) targetsOf(a *device.CrossEntropyArgs) error {
-	c.targets = make([]int, c.rows)
+	if cap(c.targets) < c.rows {
+		c.targets = make([]int, c.rows)
+	}
+	c.targets = c.targets[:c.rows]
 	if err := rawIDs(c.targets, a.Targets); err != nil {
 		return err
 	}
@@ -188,27 +216,30 @@ func (d *Device) CrossEntropyForward(ctx context.Context, a *device.CrossEntropy
 	if err := device.CheckCrossEntropy(d.Name(), a, loss, stats); err != nil {
 		return err
 	}
-	c, err := newSoftmaxCall(a.X, nil, nil, stats, loss)
-	if err == nil {
-		err = c.targetsOf(a)
-	}
-	if err != nil {
+	c := softmaxCalls.Get().(*softmaxCall)
+	defer c.end()
+	if err := c.begin(a.X, nil, nil, stats, loss); err != nil {
 		return err
 	}
-	err = c.each(ctx, d, func(s *softmaxRow, i int) {
-		var loss float64
-		if target := c.targets[i]; target >= 0 {
-			x := c.x.row(s.x, i)
-			top, sum := c.find(s, i, s.y, x)
-			loss = elementary.Log(sum) - (float64(x[target]) - top)
-		} else {
-			top, sum := c.stats(i)
-			*top, *sum = 0, 0
-		}
-		elems[float32](c.loss.bytes)[c.loss.at(i)] = float32(loss)
-	})
+	if err := c.targetsOf(a); err != nil {
+		return err
+	}
+	err := c.each(ctx, d, (*softmaxCall).crossEntropy)
 	written(loss, stats)
 	return err
+}
+
+func (c *softmaxCall) crossEntropy(s *softmaxRow, i int) {
+	var loss float64
+	if target := c.targets[i]; target >= 0 {
+		x := c.x.row(s.x, i)
+		top, sum := c.find(s, i, s.y, x)
+		loss = elementary.Log(sum) - (float64(x[target]) - top)
+	} else {
+		top, sum := c.stats(i)
+		*top, *sum = 0, 0
+	}
+	elems[float32](c.loss.bytes)[c.loss.at(i)] = float32(loss)
 }
 
 // CrossEntropyBackward: see device.Softmax.
@@ -216,29 +247,33 @@ func (d *Device) CrossEntropyBackward(ctx context.Context, a *device.CrossEntrop
 	if err := device.CheckCrossEntropyBackward(d.Name(), a, stats, gradLoss, gradX); err != nil {
 		return err
 	}
-	c, err := newSoftmaxCall(a.X, gradX, gradLoss, stats, nil)
-	if err == nil {
-		err = c.targetsOf(a)
-	}
-	if err != nil {
+	c := softmaxCalls.Get().(*softmaxCall)
+	defer c.end()
+	c.scale = scale
+	if err := c.begin(a.X, gradX, gradLoss, stats, nil); err != nil {
 		return err
 	}
-	err = c.each(ctx, d, func(s *softmaxRow, i int) {
-		out, direct := c.out(s, i)
-		if target := c.targets[i]; target < 0 {
-			clear(out)
-		} else {
-			x := c.x.row(s.x, i)
-			top, sum := c.stats(i)
-			factor := float64(elems[float32](c.g.bytes)[c.g.at(i)]) * scale
-			s.exp(out, x, *top)
-			scaleBy(&s.row, out, factor / *sum)
-			out[target] = float32((expNear(float64(x[target])-*top) / *sum - 1) * factor)
-		}
-		if !direct {
-			c.y.put(i, out)
-		}
-	})
+	if err := c.targetsOf(a); err != nil {
+		return err
+	}
+	err := c.each(ctx, d, (*softmaxCall).crossEntropySlope)
 	written(gradX)
 	return err
+}
+
+func (c *softmaxCall) crossEntropySlope(s *softmaxRow, i int) {
+	out, direct := c.out(s, i)
+	if target := c.targets[i]; target < 0 {
+		clear(out)
+	} else {
+		x := c.x.row(s.x, i)
+		top, sum := c.stats(i)
+		factor := float64(elems[float32](c.g.bytes)[c.g.at(i)]) * c.scale
+		s.exp(out, x, *top)
+		scaleBy(&s.row, out, factor / *sum)
+		out[target] = float32((expNear(float64(x[target])-*top) / *sum - 1) * factor)
+	}
+	if !direct {
+		c.y.put(i, out)
+	}
 }

@@ -6,7 +6,7 @@ import "unsafe"
 
 // most bounds the bytes of one allocation: its values are garbage together, so
 // that one that is kept keeps all of them.
-const most = 16 << 10
+const most = 32 << 10
 
 // Of makes values of one type. The zero value is ready for use, by one goroutine
 // at a time. What it made is never used again.
