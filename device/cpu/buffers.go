@@ -122,9 +122,11 @@ func (b *buffers) lend(raw []byte, n int) *tensor.Host {
 		if b.mark == nil {
 			b.mark = new(int)
 		}
-		a := &account{}
+		var a *account
 		if n := len(b.spare); n > 0 {
 			a, b.spare = b.spare[n-1], b.spare[:n-1]
+		} else {
+			a = new(account)
 		}
 		*a = account{mark: b.mark, at: len(b.begun)}
 		b.next = &batch{account: a}
