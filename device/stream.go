@@ -435,18 +435,22 @@ func (s *Stream) Reshape(t *tensor.Tensor, shape ...int) *tensor.Tensor {
 	if t != nil && s.Err() == nil && t.Shape().Equal(shape) {
 		return t
 	}
-	view := func(t *tensor.Tensor) (*tensor.Tensor, error) {
-		if !s.enter() {
-			return nil, s.Err()
-		}
-		defer s.leave()
-		return s.tensors.Reshape(t, shape...)
+	v, ok := s.reshaped(t, shape)
+	if v == nil && ok {
+		v, _ = s.reshaped(s.Copy(t.DType(), t), shape)
 	}
-	v, err := view(t)
-	if err != nil && s.Err() == nil && !t.IsContiguous() {
-		v, err = view(s.Copy(t.DType(), t))
+	return v
+}
+
+// reshaped is a view of t, or nil, and ok where only the strides are in the way.
+func (s *Stream) reshaped(t *tensor.Tensor, shape []int) (v *tensor.Tensor, ok bool) {
+	if !s.enter() {
+		return nil, false
 	}
-	return s.kept(v, err)
+	defer s.leave()
+	v, err := s.tensors.TryReshape(t, shape...)
+	s.Fail(err)
+	return v, err == nil
 }
 
 // Transpose is t.Transpose with the failure kept.

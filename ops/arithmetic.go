@@ -296,14 +296,21 @@ func SwiGLU(gate, up *autograd.Var) *autograd.Var {
 	act := t.Unary(device.Unary{Func: device.SiLU}, d.Wide(), gate.Tensor())
 	out := t.Binary(device.Mul, d, act, up.Tensor())
 	t.Free(act)
-	return t.Record(out, &swiGLU{gate: gate.Tensor(), up: up.Tensor()}, gate, up)
+	return t.Record(out, swiGLUs.of(swiGLU{gate: gate.Tensor(), up: up.Tensor()}), gate, up)
 }
 
-type swiGLU struct{ gate, up *tensor.Tensor }
+type swiGLU struct {
+	room
+	gate, up *tensor.Tensor
+}
+
+var swiGLUs nodes[swiGLU]
+
+func (n *swiGLU) Done() { swiGLUs.done(n) }
 
 func (n *swiGLU) Backward(s *device.Stream, g *tensor.Tensor, want []bool) []*tensor.Tensor {
 	d, silu := n.gate.DType(), device.Unary{Func: device.SiLU}
-	out := make([]*tensor.Tensor, 2)
+	out := n.give(nil, nil)
 	if want[0] {
 		gu := s.Binary(device.Mul, d.Wide(), g, n.up)
 		out[0] = s.UnaryGrad(silu, d, gu, n.gate)

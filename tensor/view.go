@@ -58,6 +58,17 @@ func (t *Tensor) Reshape(shape ...int) (*Tensor, error) { return (*Arena)(nil).R
 
 // Reshape is [Tensor.Reshape] in the arena.
 func (a *Arena) Reshape(t *Tensor, shape ...int) (*Tensor, error) {
+	v, err := a.TryReshape(t, shape...)
+	if v == nil && err == nil {
+		return nil, &ArgError{Op: "reshape", Arg: "tensor", Got: fmt.Sprintf("%v with strides %v", t.Shape(), Shape(t.Strides())),
+			Want: fmt.Sprintf("strides that %v can be a view of", Shape(shape)), Kind: ErrShape}
+	}
+	return v, err
+}
+
+// TryReshape is Reshape that gives neither a tensor nor an error where only the
+// strides are in the way.
+func (a *Arena) TryReshape(t *Tensor, shape ...int) (*Tensor, error) {
 	if t == nil {
 		return nil, missing("reshape")
 	}
@@ -96,8 +107,7 @@ func (a *Arena) Reshape(t *Tensor, shape ...int) (*Tensor, error) {
 			i--
 		}
 		if got != run {
-			return nil, &ArgError{Op: "reshape", Arg: "tensor", Got: fmt.Sprintf("%v with strides %v", t.Shape(), Shape(t.Strides())),
-				Want: fmt.Sprintf("strides that %v can be a view of", to), Kind: ErrShape}
+			return nil, nil
 		}
 	}
 	return v, nil

@@ -32,48 +32,71 @@ var (
 	rotaryRooms64 = sync.Pool{New: func() any { return new(rotaryRoom[float64]) }}
 )
 
-func rotate[F real](ctx context.Context, d *Device, pool *sync.Pool, out, x, cos, sin *tensor.Tensor, back bool) error {
+// rotation is one call of RotateHalves.
+type rotation[F real] struct {
+	rooms    *sync.Pool
+	from, to operandRows
+	cos, sin []F
+	back     bool
+	steps    int
+	width    int
+	rows     int
+	per      int // rows of a chunk
+}
+
+var (
+	rotations32 = sync.Pool{New: func() any { return new(rotation[float32]) }}
+	rotations64 = sync.Pool{New: func() any { return new(rotation[float64]) }}
+)
+
+func rotate[F real](ctx context.Context, d *Device, rooms *sync.Pool, out, x, cos, sin *tensor.Tensor, back bool) (err error) {
 	if x.Len() == 0 {
 		return nil
 	}
-	from, err := rowsOfTensor(x)
-	if err != nil {
+	pool := &rotations32
+	if dtypeOf[F]() == tensor.Float64 {
+		pool = &rotations64
+	}
+	r := pool.Get().(*rotation[F])
+	defer func() {
+		*r = rotation[F]{}
+		pool.Put(r)
+	}()
+	*r = rotation[F]{rooms: rooms, back: back, steps: x.Dim(-2), width: x.Dim(-1)}
+	if r.from, err = rowsOfTensor(x); err != nil {
 		return err
 	}
-	to, err := rowsOfTensor(out)
-	if err != nil {
+	if r.to, err = rowsOfTensor(out); err != nil {
 		return err
 	}
-	c, err := packedRows[F](cos)
-	if err != nil {
+	if r.cos, err = packedRows[F](cos); err != nil {
 		return err
 	}
-	s, err := packedRows[F](sin)
-	if err != nil {
+	if r.sin, err = packedRows[F](sin); err != nil {
 		return err
 	}
-	steps, width := x.Dim(-2), x.Dim(-1)
-	half, rows := width/2, x.Len()/width
-	per := max(1, grain/width)
-	err = d.run(ctx, (rows+per-1)/per, each(func(chunk int) {
-		room := pool.Get().(*rotaryRoom[F])
-		defer pool.Put(room)
-		room.sign = 1
-		if back {
-			room.sign = -1
-		}
-		end := min((chunk+1)*per, rows)
-		for i, n := chunk*per, 0; i < end; i += n {
-			t := i % steps
-			n = min(end-i, steps-t) // rows of one (T,D)
-			a, b := grown(&room.x, n*width), grown(&room.y, n*width)
-			loadRows(a, from.bytes, from.dtype, from.at(i), from.strides[from.rank-1], from.step, n, width)
-			rotateRows(b, a, c[t*half:], s[t*half:], &room.sign, n, half)
-			storeRows(to.bytes, to.dtype, to.at(i), to.strides[to.rank-1], to.step, n, width, b, width)
-		}
-	}))
+	r.rows, r.per = x.Len()/r.width, max(1, grain/r.width)
+	err = d.run(ctx, (r.rows+r.per-1)/r.per, r)
 	out.Memory().Written()
 	return err
+}
+
+func (r *rotation[F]) chunk(chunk int) {
+	room := r.rooms.Get().(*rotaryRoom[F])
+	defer r.rooms.Put(room)
+	room.sign = 1
+	if r.back {
+		room.sign = -1
+	}
+	half, end := r.width/2, min((chunk+1)*r.per, r.rows)
+	for i, n := chunk*r.per, 0; i < end; i += n {
+		t := i % r.steps
+		n = min(end-i, r.steps-t) // rows of one (T,D)
+		a, b := grown(&room.x, n*r.width), grown(&room.y, n*r.width)
+		loadRows(a, r.from.bytes, r.from.dtype, r.from.at(i), r.from.strides[r.from.rank-1], r.from.step, n, r.width)
+		rotateRows(b, a, r.cos[t*half:], r.sin[t*half:], &room.sign, n, half)
+		storeRows(r.to.bytes, r.to.dtype, r.to.at(i), r.to.strides[r.to.rank-1], r.to.step, n, r.width, b, r.width)
+	}
 }
 
 // packedRows is a tensor of type F in row-major order, a copy if it does not lie so.

@@ -37,7 +37,16 @@ func (d *Device) Copy(ctx context.Context, out, x *tensor.Tensor) error {
 // copyCall is one call of copy.
 type copyCall struct {
 	loop
-	move move
+	move  move
+	plane plane
+}
+
+// plane is that of two axes, the inner one of the loop and the one before it,
+// which is copied in squares where the two tensors lie in another order.
+type plane struct {
+	rows, cols   int
+	down, across int // squares
+	squares, per int // of all planes; of a chunk, 0 where there are none
 }
 
 var copyCalls = sync.Pool{New: func() any { return new(copyCall) }}
@@ -50,11 +59,11 @@ func (d *Device) copy(ctx context.Context, out, x *tensor.Tensor) error {
 		return err
 	}
 	c.move = moveOf(&c.operand[0], &c.operand[1])
+	chunks := c.chunks()
 	if axis := c.transposed(); axis >= 0 {
-		err = d.copyTransposed(ctx, &c.loop, axis, &c.move)
-	} else {
-		err = d.run(ctx, c.chunks(), c)
+		chunks = c.turn(axis)
 	}
+	err = d.run(ctx, chunks, c)
 	*c = copyCall{}
 	out.Memory().Written()
 	return err
@@ -63,6 +72,10 @@ func (d *Device) copy(ctx context.Context, out, x *tensor.Tensor) error {
 func (c *copyCall) chunk(i int) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
+	if c.plane.per > 0 {
+		c.copySquares(s, i)
+		return
+	}
 	cur := c.chunkAt(i)
 	for n, at := cur.next(grain); n > 0; n, at = cur.next(grain) {
 		c.move.run(&c.move, s, n, at[0], c.inner(0), at[1], c.inner(1))
@@ -87,30 +100,33 @@ func (l *loop) transposed() int {
 // of memory on both sides stay in the first cache.
 const block = 32
 
-// copyTransposed copies square by square of the plane of axis and the innermost axis.
-func (d *Device) copyTransposed(ctx context.Context, l *loop, axis int, m *move) error {
-	in := l.rank - 1
+// turn makes it a copy by squares of the plane of axis and the innermost axis,
+// and gives the number of chunks.
+func (c *copyCall) turn(axis int) int {
+	in := c.rank - 1
 	for ; axis < in-1; axis++ {
-		l.swap(axis, axis+1)
+		c.swap(axis, axis+1)
 	}
-	rows, cols := l.size[axis], l.size[in]
-	rowStride := l.stride[axis]
-	across, down := (cols+block-1)/block, (rows+block-1)/block
-	squares := l.length / (rows * cols) * down * across
-	per := max(1, grain/(min(rows, block)*min(cols, block)))
-	return d.run(ctx, (squares+per-1)/per, each(func(chunk int) {
-		s := scratches.Get().(*scratch)
-		defer scratches.Put(s)
-		for q := chunk * per; q < min((chunk+1)*per, squares); q++ {
-			plane, row, col := q/(down*across), q/across%down*block, q%across*block
-			start := (plane*rows+row)*cols + col
-			c := l.from(start, start+1)
-			n := min(block, cols-col)
-			for r := range min(block, rows-row) {
-				m.run(m, s, n, c.at[0]+r*rowStride[0], l.inner(0), c.at[1]+r*rowStride[1], l.inner(1))
-			}
+	p := &c.plane
+	p.rows, p.cols = c.size[axis], c.size[in]
+	p.across, p.down = (p.cols+block-1)/block, (p.rows+block-1)/block
+	p.squares = c.length / (p.rows * p.cols) * p.down * p.across
+	p.per = max(1, grain/(min(p.rows, block)*min(p.cols, block)))
+	return (p.squares + p.per - 1) / p.per
+}
+
+func (c *copyCall) copySquares(s *scratch, chunk int) {
+	p, m := &c.plane, &c.move
+	stride := c.stride[c.rank-2]
+	for q := chunk * p.per; q < min((chunk+1)*p.per, p.squares); q++ {
+		plane, row, col := q/(p.down*p.across), q/p.across%p.down*block, q%p.across*block
+		start := (plane*p.rows+row)*p.cols + col
+		cur := c.from(start, start+1)
+		n := min(block, p.cols-col)
+		for r := range min(block, p.rows-row) {
+			m.run(m, s, n, cur.at[0]+r*stride[0], c.inner(0), cur.at[1]+r*stride[1], c.inner(1))
 		}
-	}))
+	}
 }
 
 // move is how elements of one operand are copied to another: run copies n of
