@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"unsafe"
 
 	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/internal/elementary"
@@ -21,6 +22,8 @@ type constants struct {
 	map1 func(out, x *float32, n int)
 	map2 func(out, a, b *float32, n int)
 	rest kernel[float32]
+	// What computes multiples of 32 elements of three rows of one 16-bit format, or nil.
+	halves func(out, a, b unsafe.Pointer, n int)
 }
 
 // elementwiseCall is a kernel over tensors of equal shapes, the output first.
@@ -73,7 +76,23 @@ func (e *elementwiseCall[F]) chunk(i int) {
 	out := &l.operand[0]
 	direct := out.dtype == dtypeOf[F]() && l.inner(0) == 1
 	c := l.chunkAt(i)
-	for n, at := c.next(tile); n > 0; n, at = c.next(tile) {
+	longest := tile
+	if e.constants.halves != nil && l.inner(0) == 1 && l.inner(1) == 1 && l.inner(2) == 1 {
+		longest = grain
+	}
+	for n, at := c.next(longest); n > 0; n, at = c.next(longest) {
+		if longest > tile {
+			done := n &^ 31
+			if done > 0 {
+				e.constants.halves(l.pointer(0, at[0]), l.pointer(1, at[1]), l.pointer(2, at[2]), done)
+			}
+			if n -= done; n == 0 {
+				continue
+			}
+			for k := range l.n {
+				at[k] += done
+			}
+		}
 		for k := 1; k < l.n; k++ {
 			r := &repeated[k]
 			if l.inner(k) == 0 && r.at == at[k] && r.n >= n {
@@ -173,6 +192,9 @@ func (d *Device) Binary(ctx context.Context, f device.Binary, out, a, b *tensor.
 		return elementwise(ctx, d, binaries64[f], constants{}, out, a, b)
 	}
 	k, c := binary32(f)
+	if t := out.DType(); t.IsHalf() && a.DType() == t && b.DType() == t && vectorKernelsOf(active) != nil {
+		c.halves = quickKernelsOf(active, t).op(f)
+	}
 	return elementwise(ctx, d, k, c, out, a, b)
 }
 

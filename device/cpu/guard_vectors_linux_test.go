@@ -57,9 +57,9 @@ func hard32(r *rand.Rand, n int, tame bool) []float32 {
 // not be touched, against those in Go.
 func TestQuickKernels(t *testing.T) {
 	r := rand.New(rand.NewPCG(81, 1))
-	for _, x := range machineTiers() {
+	for _, level := range machineTiers() {
 		for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-			variants, twin := quickVariants(x, d), quickPortable(d)
+			variants, twin := quickVariants(level, d), quickPortable(d)
 			for run := range 40 * len(variants) {
 				k, run := variants[run%len(variants)], run/len(variants)
 				n, l, behind, tame := 32*(1+r.IntN(5)), 1+r.IntN(5), run%2 == 0, run%4 < 2
@@ -77,7 +77,7 @@ func TestQuickKernels(t *testing.T) {
 				if run == 7 {
 					n = 2*quickSegment + 64
 				}
-				what := fmt.Sprintf("%s %v, %d rows of %d, run %d", x, d, l, n, run)
+				what := fmt.Sprintf("%s %v, %d rows of %d, run %d", level, d, l, n, run)
 				rows, to, ahead := make([]unsafe.Pointer, l), make([]unsafe.Pointer, l), make([]uintptr, l)
 				var out [][]byte
 				for i := range l {
@@ -118,6 +118,26 @@ func TestQuickKernels(t *testing.T) {
 					return y
 				}
 				same32(t, what+" narrow", wide(out[0]), wide(same))
+				left, right := guarded[byte](t, 2*n, behind), guarded[byte](t, 2*n, behind)
+				for _, row := range [][]byte{left, right} {
+					store(row, d, 0, 1, some(n))
+				}
+				for _, f := range []device.Binary{device.Add, device.Sub, device.Mul, device.Div} {
+					run := k.op(f)
+					if run == nil {
+						if vectorKernelsOf(level) != nil {
+							t.Fatalf("%s: no kernel of operation %d", what, f)
+						}
+						continue
+					}
+					want := make([]float32, n)
+					binaries32[f](nil, want, &[maxOperands - 1][]float32{wide(left), wide(right)})
+					for i, v := range want {
+						store(same, d, i, 1, []float32{v})
+					}
+					run(to[0], unsafe.Pointer(&left[0]), unsafe.Pointer(&right[0]), n)
+					same32(t, fmt.Sprintf("%s operation %d", what, f), wide(out[0]), wide(same))
+				}
 				c := guarded[[4]float32](t, l, behind)
 				for i := range c {
 					copy(c[i][:], hard32(r, 4, true))

@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lamina-go/lamina/device"
 	"github.com/lamina-go/lamina/tensor"
 )
 
@@ -66,6 +67,23 @@ func load[F real](dst []F, b []byte, d tensor.DType, at, stride int) {
 type halfKernels struct {
 	widen  func(to *float32, from unsafe.Pointer, n int)         // n is a multiple of 16
 	narrow func(to unsafe.Pointer, x *float32, c float32, n int) // to = c x, rounded; n is a multiple of 32
+	// a op b, rounded; n is a multiple of 32. Nil in the portable tier.
+	add, sub, mul, div func(to, a, b unsafe.Pointer, n int)
+}
+
+// op is the kernel of an arithmetic operation, nil if there is none.
+func (k *halfKernels) op(f device.Binary) func(to, a, b unsafe.Pointer, n int) {
+	switch f {
+	case device.Add:
+		return k.add
+	case device.Sub:
+		return k.sub
+	case device.Mul:
+		return k.mul
+	case device.Div:
+		return k.div
+	}
+	return nil
 }
 
 // loadHalves widens what the vectors can take of 16-bit numbers, and gives how many.

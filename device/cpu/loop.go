@@ -136,6 +136,12 @@ func (l *loop) lengthenRows() {
 // inner is operand k's stride along the innermost axis.
 func (l *loop) inner(k int) int { return l.stride[l.rank-1][k] }
 
+// pointer is where element at of operand k lies.
+func (l *loop) pointer(k, at int) unsafe.Pointer {
+	o := &l.operand[k]
+	return unsafe.Pointer(&o.bytes[at*o.dtype.Size()])
+}
+
 // chunks is how many chunks of grain elements the loop has.
 func (l *loop) chunks() int { return (l.length + grain - 1) / grain }
 

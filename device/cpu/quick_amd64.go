@@ -114,6 +114,66 @@ func quickexpsAVX2(e, x *float64, c *[2]float64, n int)
 //go:noescape
 func quickaddAVX2(sum *float64, x *float32, n int)
 
+//go:noescape
+func halfAddBF16AVX512BF16(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubBF16AVX512BF16(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulBF16AVX512BF16(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfDivBF16AVX512BF16(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddBF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubBF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulBF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfDivBF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfDivF16AVX512(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddBF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubBF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulBF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfDivBF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulF16AVX2(to, a, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfDivF16AVX2(to, a, b unsafe.Pointer, n int)
+
 // quickFence makes what was written past the caches visible before what is written next.
 //
 //go:noescape
@@ -121,11 +181,11 @@ func quickFence()
 
 // The kernels of each tier, made once.
 var (
-	quickBF16Rounds = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512BF16, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512BF16}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
-	quickBF16AVX512 = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
-	quickF16AVX512  = &quickKernels{quicksquaresF16AVX512, quickdotsF16AVX512, quickmixF16AVX512, quickslopesF16AVX512, halfKernels{quickwidenF16AVX512, quicknarrowF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
-	quickBF16AVX2   = &quickKernels{quicksquaresBF16AVX2, quickdotsBF16AVX2, quickmixBF16AVX2, quickslopesBF16AVX2, halfKernels{quickwidenBF16AVX2, quicknarrowBF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
-	quickF16AVX2    = &quickKernels{quicksquaresF16AVX2, quickdotsF16AVX2, quickmixF16AVX2, quickslopesF16AVX2, halfKernels{quickwidenF16AVX2, quicknarrowF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
+	quickBF16Rounds = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512BF16, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512BF16, halfAddBF16AVX512BF16, halfSubBF16AVX512BF16, halfMulBF16AVX512BF16, halfDivBF16AVX512BF16}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
+	quickBF16AVX512 = &quickKernels{quicksquaresBF16AVX512, quickdotsBF16AVX512, quickmixBF16AVX512, quickslopesBF16AVX512, halfKernels{quickwidenBF16AVX512, quicknarrowBF16AVX512, halfAddBF16AVX512, halfSubBF16AVX512, halfMulBF16AVX512, halfDivBF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
+	quickF16AVX512  = &quickKernels{quicksquaresF16AVX512, quickdotsF16AVX512, quickmixF16AVX512, quickslopesF16AVX512, halfKernels{quickwidenF16AVX512, quicknarrowF16AVX512, halfAddF16AVX512, halfSubF16AVX512, halfMulF16AVX512, halfDivF16AVX512}, quickrootsAVX512, quickexpsAVX512, quickaddAVX512, quickFence}
+	quickBF16AVX2   = &quickKernels{quicksquaresBF16AVX2, quickdotsBF16AVX2, quickmixBF16AVX2, quickslopesBF16AVX2, halfKernels{quickwidenBF16AVX2, quicknarrowBF16AVX2, halfAddBF16AVX2, halfSubBF16AVX2, halfMulBF16AVX2, halfDivBF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
+	quickF16AVX2    = &quickKernels{quicksquaresF16AVX2, quickdotsF16AVX2, quickmixF16AVX2, quickslopesF16AVX2, halfKernels{quickwidenF16AVX2, quicknarrowF16AVX2, halfAddF16AVX2, halfSubF16AVX2, halfMulF16AVX2, halfDivF16AVX2}, quickrootsAVX2, quickexpsAVX2, quickaddAVX2, quickFence}
 )
 
 func quickKernelsOf(t tier, d tensor.DType) *quickKernels {

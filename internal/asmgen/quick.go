@@ -16,6 +16,7 @@ func quickKernels() string {
 			q.narrow(r, false)
 			q.slopes(r, false)
 			q.widenRow(r)
+			q.binaries(r, false)
 		}
 		q.roots()
 		q.exps()
@@ -24,6 +25,7 @@ func quickKernels() string {
 	fast := quick{t, avx512}
 	fast.narrow(row{"BF16", 2}, true)
 	fast.slopes(row{"BF16", 2}, true)
+	fast.binaries(row{"BF16", 2}, true)
 	t.function("quickFence", "func quickFence()", 0)
 	t.op("SFENCE")
 	t.op("RET")
@@ -510,6 +512,35 @@ func (q quick) widenRow(r row) {
 	q.op("SUBQ", "$16", "CX")
 	q.op("JNZ", "loop")
 	q.finish()
+}
+
+// binaries are a op b of two rows, computed in float32 and rounded to a third; n
+// is a multiple of 32. Of two NaNs that of a comes through.
+func (q quick) binaries(r row, instruction bool) {
+	for _, f := range []struct{ name, op string }{{"Add", "VADDPS"}, {"Sub", "VSUBPS"}, {"Mul", "VMULPS"}, {"Div", "VDIVPS"}} {
+		q.begin("half"+f.name+r.name+q.name+roundsBy(instruction), "(to, a, b unsafe.Pointer, n int)", 32,
+			"to+0(FP)", "DI", "a+8(FP)", "SI", "b+16(FP)", "DX", "n+24(FP)", "CX")
+		q.constants(r)
+		q.ones(r)
+		var slow []subnormals
+		q.label("loop")
+		for at := 0; at < 32; at += q.perStore() {
+			for i := range 2 {
+				q.load(r, "(SI)", 2*at+i*q.bytes/2, i)
+				q.load(r, "(DX)", 2*at+i*q.bytes/2, 2+i)
+				q.op(f.op, q.r(2+i), q.r(i), q.r(i))
+			}
+			slow = append(slow, q.roundEither(r, 0, 4, "numbers", instruction)...)
+			q.move(4, fmt.Sprintf("%d(DI)", 2*at), false)
+		}
+		for _, reg := range []string{"SI", "DX", "DI"} {
+			q.op("ADDQ", "$64", reg)
+		}
+		q.op("SUBQ", "$32", "CX")
+		q.op("JNZ", "loop")
+		q.finish()
+		q.roundSlowly(r, slow)
+	}
 }
 
 // roots, for each of n (a multiple of 8) pairs of sums in float32: rms =
