@@ -517,6 +517,9 @@ func TestHostLend(t *testing.T) {
 	if !hosts[0].Lend(nil, nil) || hosts[0].Size() != 0 || hosts[0].Bytes() != nil {
 		t.Error("no bytes are none")
 	}
+	if own := NewHost(8); own.Lend(b, 1) || own.Lender() != nil || own.Size() != 8 {
+		t.Error("memory of its own was exchanged")
+	}
 	var none *Host
 	if none.Lend(b, 1) || none.Lender() != nil {
 		t.Error("a nil Host holds something")

@@ -68,6 +68,14 @@ func narrowF64AVX512(to unsafe.Pointer, from *float64, n int)
 //go:noescape
 func slopesF64AVX512(to, v unsafe.Pointer, grad, u, q *float64, c *[4]float64, n, past int)
 
+// The kernels, made once.
+var (
+	attnBF16AVX512 = &attnKernels{squaresBF16AVX512, dotsBF16AVX512, mixBF16AVX512, narrowBF16AVX512, slopesBF16AVX512, quickFence}
+	attnF16AVX512  = &attnKernels{squaresF16AVX512, dotsF16AVX512, mixF16AVX512, narrowF16AVX512, slopesF16AVX512, quickFence}
+	attnF32AVX512  = &attnKernels{squaresF32AVX512, dotsF32AVX512, mixF32AVX512, narrowF32AVX512, slopesF32AVX512, quickFence}
+	attnF64AVX512  = &attnKernels{squaresF64AVX512, dotsF64AVX512, mixF64AVX512, narrowF64AVX512, slopesF64AVX512, quickFence}
+)
+
 // attnKernelsOf are the row operations of a tier; nil: those in Go.
 func attnKernelsOf(t tier, d tensor.DType) *attnKernels {
 	if t != avx512 {
@@ -75,11 +83,11 @@ func attnKernelsOf(t tier, d tensor.DType) *attnKernels {
 	}
 	switch d {
 	case tensor.BFloat16:
-		return &attnKernels{squaresBF16AVX512, dotsBF16AVX512, mixBF16AVX512, narrowBF16AVX512, slopesBF16AVX512, quickFence}
+		return attnBF16AVX512
 	case tensor.Float16:
-		return &attnKernels{squaresF16AVX512, dotsF16AVX512, mixF16AVX512, narrowF16AVX512, slopesF16AVX512, quickFence}
+		return attnF16AVX512
 	case tensor.Float32:
-		return &attnKernels{squaresF32AVX512, dotsF32AVX512, mixF32AVX512, narrowF32AVX512, slopesF32AVX512, quickFence}
+		return attnF32AVX512
 	}
-	return &attnKernels{squaresF64AVX512, dotsF64AVX512, mixF64AVX512, narrowF64AVX512, slopesF64AVX512, quickFence}
+	return attnF64AVX512
 }

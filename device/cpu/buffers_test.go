@@ -147,6 +147,10 @@ func TestBuffersForget(t *testing.T) {
 	if n := len(d.buffers.begun); n != 2 {
 		t.Errorf("%d accounts, want those of two batches", n)
 	}
+	d.Free(freed[0]) // once more
+	if n := d.buffers.begun[0].lent + d.buffers.begun[1].lent; n != 2*together-len(freed) {
+		t.Errorf("%d are lent of %d, of which %d were freed", n, 2*together, len(freed))
+	}
 	for i, m := range held {
 		if len(m.(*tensor.Host).Bytes()) != 1000+i%5 {
 			t.Fatal("what is held was lost")

@@ -393,6 +393,27 @@ func TestElementwiseLayouts(t *testing.T) {
 	}
 }
 
+// Rows that lie side by side, of one dtype and of several, give the bits of those that do not.
+func TestElementwiseDTypes(t *testing.T) {
+	d := newDevice(t, 2)
+	r := rand.New(rand.NewPCG(4, 3))
+	for _, n := range []int{31, 32, 100, 2*grain + 77} {
+		av, bv := numbers(r, n, -4, 4), numbers(r, n, -4, 4)
+		for _, od := range floats {
+			for _, ad := range floats {
+				for _, bd := range floats {
+					for _, f := range []device.Binary{device.Add, device.Div} {
+						got, want := laid(t, dense, od, nil, n), laid(t, gaps, od, nil, n)
+						ok(t, d.Binary(bg, f, got, laid(t, dense, ad, av, n), laid(t, dense, bd, bv, n)))
+						ok(t, d.Binary(bg, f, want, laid(t, gaps, ad, av, n), laid(t, gaps, bd, bv, n)))
+						sameBits(t, fmt.Sprintf("%d of %v and %v as %v", n, ad, bd, od), got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // A window that slides over one row: neighbours along both axes share memory.
 func TestElementwiseWindows(t *testing.T) {
 	d := newDevice(t, 1)

@@ -107,6 +107,21 @@ func storeHalves(dst []uint16, d tensor.DType, at int, src []float32) int {
 	return n
 }
 
+// storeWide rounds what the vectors can take of float64 numbers to a row of a
+// narrower type, and gives how many.
+func storeWide(b []byte, d tensor.DType, at int, src []float64) int {
+	k := attnKernelsOf(active, d)
+	if k == nil {
+		return 0
+	}
+	done := 0
+	for n := 0; done < len(src)&^15; done += n {
+		n = min(rowAtOnce, len(src)&^15-done)
+		k.narrow(unsafe.Pointer(&b[(at+done)*d.Size()]), &src[done], n)
+	}
+	return done
+}
+
 func loadAs[F real, T float32 | float64 | int32 | int64](dst []F, src []T, at, stride int) {
 	if stride == 1 {
 		src = src[at : at+len(dst)]
@@ -126,6 +141,10 @@ func loadAs[F real, T float32 | float64 | int32 | int64](dst []F, src []T, at, s
 
 // store rounds src once to dtype d, a floating-point type, at index at, at+stride, ... of b.
 func store[F real](b []byte, d tensor.DType, at, stride int, src []F) {
+	if wide, ok := any(src).([]float64); ok && stride == 1 && d != tensor.Float64 {
+		done := storeWide(b, d, at, wide)
+		at, src = at+done, src[done:]
+	}
 	switch d {
 	case tensor.Float32:
 		storeAs(elems[float32](b), at, stride, src)

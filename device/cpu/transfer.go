@@ -268,14 +268,15 @@ func set[T uint16 | uint32 | uint64](b []byte, bits uint64, n, at, stride int) {
 	}
 }
 
-// repeat sets all of dst to a value: the beginning in a loop, and the rest by copies of it.
+// repeat sets all of dst to a value: the beginning in a loop, and the rest by
+// copies of what there is, of no more than stays in the first cache.
 func repeat[T any](dst []T, value T) {
-	const some = 1024
-	begin := dst[:min(some, len(dst))]
-	for i := range begin {
-		begin[i] = value
+	const first, most = 16, 1024
+	n := min(first, len(dst))
+	for i := range dst[:n] {
+		dst[i] = value
 	}
-	for i := some; i < len(dst); i += some {
-		copy(dst[i:], begin)
+	for n < len(dst) {
+		n += copy(dst[n:], dst[:min(n, most)])
 	}
 }
