@@ -387,7 +387,8 @@ func (t *Tape) stepOf(n Node, in []*Var, out *Var, pcs *[callDepth]uintptr) step
 }
 
 // Release frees what the step made. Tensors of the tape, and its gradients,
-// must not be used afterwards. It is safe to call more than once.
+// must not be used afterwards; a Var that is kept keeps the descriptions of its
+// neighbours with it. It is safe to call more than once.
 func (t *Tape) Release() {
 	if t == nil {
 		return
