@@ -132,9 +132,7 @@ func TestQuickKernels(t *testing.T) {
 					}
 					want := make([]float32, n)
 					binaries32[f](nil, want, &[maxOperands - 1][]float32{wide(left), wide(right)})
-					for i, v := range want {
-						store(same, d, i, 1, []float32{v})
-					}
+					storeOneByOne(same, d, want)
 					run(to[0], unsafe.Pointer(&left[0]), unsafe.Pointer(&right[0]), n)
 					same32(t, fmt.Sprintf("%s operation %d", what, f), wide(out[0]), wide(same))
 				}
